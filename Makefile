@@ -1,0 +1,43 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test lint docs clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+venv: $(STAMP) ## make .venv and install the package with everything for development
+
+# Runs again only when the requirements or the pins change.
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing into $(VENV) (the first time takes some minutes)"
+	$(BIN)/pip install --progress-bar on -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## fit a small model and draw its survival curves
+	$(BIN)/python -m neuralsurv.cli.demo
+
+# One thread for each test worker: two workers with a full thread pool each would fight for the cores.
+test: lint ## lint, then run all tests
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+lint: $(STAMP) ## check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy src
+
+docs: $(STAMP) ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --site-dir site
+
+clean: ## remove what the other targets made, except .venv
+	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +

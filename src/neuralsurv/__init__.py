@@ -1,0 +1,7 @@
+"""Bayesian deep survival analysis: individual survival curves, and how far to trust them."""
+
+from neuralsurv.estimator import NeuralSurv
+
+__version__ = "0.1.0.dev0"
+
+__all__ = ["NeuralSurv", "__version__"]

@@ -1,0 +1,1 @@
+"""A table becomes numbers: outcomes, covariates, simulated cohorts."""

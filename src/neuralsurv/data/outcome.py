@@ -1,0 +1,248 @@
+"""Outcome: what was observed of each row, read from every accepted form of y. The messages live here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from neuralsurv.errors import InputError
+
+_NAMES = ("time", "event", "entry", "weight")
+
+
+def rows_phrase(bad: np.ndarray) -> str:
+    """Say how many rows are meant and which come first."""
+    where = np.flatnonzero(bad)
+    shown = ", ".join(str(i) for i in where[:5]) + (", …" if len(where) > 5 else "")
+    return f"{len(where)} {'row' if len(where) == 1 else 'rows'} (row {shown})"
+
+
+def _numbers(values: Any, name: str) -> np.ndarray:
+    """Return `values` as a new one-dimensional float64 array."""
+    array = np.asarray(values)
+    if array.ndim == 2 and 1 in array.shape:
+        array = array.reshape(-1)
+    if array.ndim != 1:
+        raise InputError(f"{name} has {array.ndim} dimensions; give one value for each row.")
+    if array.dtype.kind in "mM":
+        raise InputError(
+            f"{name} holds dates or durations of type {array.dtype}; turn them into numbers first, "
+            "for example days since entry: (end - start).dt.days."
+        )
+    if array.dtype.kind == "c":
+        raise InputError(f"{name} holds complex numbers; give real ones.")
+    try:
+        with np.errstate(all="ignore"):
+            series = pd.to_numeric(pd.Series(array), errors="raise")
+            return np.array(series.to_numpy(dtype=np.float64, na_value=np.nan))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name} cannot be read as numbers: {error}. Convert the column first.") from error
+
+
+def _check_finite(values: np.ndarray, name: str) -> None:
+    if np.isnan(values).any():
+        raise InputError(
+            f"{name} is missing (NaN) in {rows_phrase(np.isnan(values))}; drop these rows or fill them in."
+        )
+    if np.isinf(values).any():
+        raise InputError(
+            f"{name} is infinite in {rows_phrase(np.isinf(values))}; drop these rows or enter the true value."
+        )
+
+
+def _event_flags(values: Any, name: str) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype == np.bool_ and array.ndim == 1:
+        return array.copy()
+    numbers = _numbers(values, name)
+    _check_finite(numbers, name)
+    bad = (numbers != 0) & (numbers != 1)
+    if bad.any():
+        example = numbers[bad][0]
+        raise InputError(
+            f"{name} must be 0/1 or True/False, but holds {example:g} and the like in {rows_phrase(bad)}; "
+            "code the event as 1 and censoring as 0."
+        )
+    return np.asarray(numbers == 1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Checked outcomes of N rows, in the user's unit of time.
+
+    Attributes
+    ----------
+    time : ndarray of shape (N,)
+        When observation of the row ends, greater than entry.
+    event : bool ndarray of shape (N,)
+        Whether it ends with the event.
+    entry : ndarray of shape (N,)
+        When observation begins; 0 unless left-truncated.
+    weight : ndarray of shape (N,)
+        Row weight, 0 or more: a weight of 2 counts as the row twice.
+
+    Examples
+    --------
+    >>> from neuralsurv.data.outcome import Outcome
+    >>> outcome = Outcome.from_arrays(time=[5, 8, 3], event=[1, 0, 1])
+    >>> outcome.event.sum()
+    np.int64(2)
+    """
+
+    time: np.ndarray
+    event: np.ndarray
+    entry: np.ndarray
+    weight: np.ndarray
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.time)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        time: Any,
+        event: Any,
+        entry: Any = None,
+        weight: Any = None,
+        *,
+        names: Sequence[str] = _NAMES,
+    ) -> Outcome:
+        """Check and bundle arrays.
+
+        Parameters
+        ----------
+        time, event : array-like of shape (N,)
+            Follow-up times (finite, positive) and event flags (0/1 or bool).
+        entry, weight : array-like of shape (N,), optional
+            Entry times (0 by default) and row weights (1 by default).
+        names : sequence of str
+            What to call the four columns in messages.
+        """
+        label = [f"column {name!r}" for name in names]
+        times = _numbers(time, label[0])
+        if len(times) == 0:
+            raise InputError(f"{label[0]} is empty: there are no rows to fit.")
+        flags = _event_flags(event, label[1])
+        entries = np.zeros_like(times) if entry is None else _numbers(entry, label[2])
+        weights = np.ones_like(times) if weight is None else _numbers(weight, label[3])
+        for values, name in ((flags, label[1]), (entries, label[2]), (weights, label[3])):
+            if len(values) != len(times):
+                raise InputError(
+                    f"{name} has {len(values)} rows but {label[0]} has {len(times)}; both need one value a row."
+                )
+        for values, name in ((times, label[0]), (entries, label[2]), (weights, label[3])):
+            _check_finite(values, name)
+        if (times <= 0).any():
+            raise InputError(
+                f"{label[0]} is zero or negative in {rows_phrase(times <= 0)}; a row must be observed for some time. "
+                "Drop these rows, or if time is recorded in coarse steps add half a step to all of them."
+            )
+        if (entries < 0).any():
+            raise InputError(f"{label[2]} is negative in {rows_phrase(entries < 0)}; time starts at 0.")
+        if (entries >= times).any():
+            raise InputError(
+                f"{label[2]} is not before {label[0]} in {rows_phrase(entries >= times)}; "
+                "a row must be observed for some time after it enters. Drop or correct these rows."
+            )
+        if (weights < 0).any():
+            raise InputError(
+                f"{label[3]} is negative in {rows_phrase(weights < 0)}; weights count rows and start at 0."
+            )
+        return cls(times, flags, entries, weights)
+
+    @classmethod
+    def from_frame(
+        cls, frame: pd.DataFrame, time: str, event: str, entry: str | None = None, weight: str | None = None
+    ) -> Outcome:
+        """Read an outcome from named columns of a DataFrame."""
+        columns = []
+        for name in (time, event, entry, weight):
+            if name is not None and name not in frame.columns:
+                raise InputError(f"there is no column {name!r}; the columns are {', '.join(map(str, frame.columns))}.")
+            columns.append(None if name is None else frame[name])
+        names = [name or default for name, default in zip((time, event, entry, weight), _NAMES, strict=True)]
+        return cls.from_arrays(*columns, names=names)
+
+    @classmethod
+    def from_any(cls, y: Any, *, entry: Any = None, weight: Any = None) -> Outcome:
+        """Read an outcome from any accepted form of y.
+
+        Parameters
+        ----------
+        y : Outcome, structured ndarray, DataFrame, or tuple
+            A structured array with one bool field (the event) and one numeric field (the time), as in
+            scikit-survival; a DataFrame with columns time and event, and optionally entry and weight; a pair
+            ``(time, event)``; or a triple ``(entry, time, event)``.
+        entry, weight : array-like of shape (N,), optional
+            Entry times and row weights, where y does not hold them.
+        """
+        if isinstance(y, Outcome):
+            return y
+        if isinstance(y, pd.DataFrame):
+            found = {name: (name if name in y.columns else None) for name in ("entry", "weight")}
+            outcome = cls.from_frame(y, "time", "event", found["entry"], found["weight"])
+            return cls.from_arrays(
+                outcome.time,
+                outcome.event,
+                outcome.entry if entry is None else entry,
+                outcome.weight if weight is None else weight,
+            )
+        if isinstance(y, np.ndarray) and y.dtype.names is not None:
+            return cls._from_structured(y, entry, weight)
+        if isinstance(y, tuple) and len(y) == 2:
+            return cls.from_arrays(y[0], y[1], entry, weight)
+        if isinstance(y, tuple) and len(y) == 3:
+            if entry is not None:
+                raise InputError("entry is given twice: in the triple (entry, time, event) and as an argument.")
+            return cls.from_arrays(y[1], y[2], y[0], weight)
+        raise InputError(
+            f"y of type {type(y).__name__} is not understood. Give a structured array with a bool event field and a "
+            "time field, a pair (time, event), a triple (entry, time, event), or a DataFrame with columns "
+            "'time' and 'event'."
+        )
+
+    @classmethod
+    def _from_structured(cls, y: np.ndarray, entry: Any, weight: Any) -> Outcome:
+        names = y.dtype.names or ()
+        flags = [name for name in names if y.dtype[name].kind == "b"]
+        others = [name for name in names if name not in flags]
+        if len(flags) == 1 and len(others) == 1:
+            return cls.from_arrays(
+                y[others[0]], y[flags[0]], entry, weight, names=(others[0], flags[0], "entry", "weight")
+            )
+        raise InputError(
+            f"the structured array y has fields {', '.join(names)}; it needs exactly two, one bool (the event) "
+            "and one numeric (the time)."
+        )
+
+    def check_fittable(self) -> None:
+        """Refuse a cohort from which no hazard can be learned."""
+        if len(self) < 2:
+            raise InputError("there is only 1 row (n_samples=1); a survival model needs at least 2.")
+        if not (self.event & (self.weight > 0)).any():
+            raise InputError(
+                f"none of the {len(self)} rows has an event: a hazard cannot be learned. Check that the event "
+                "column codes the event as 1, and censoring as 0."
+            )
+
+    def select(self, rows: np.ndarray) -> Outcome:
+        """Return the outcome of some rows."""
+        return Outcome(self.time[rows], self.event[rows], self.entry[rows], self.weight[rows])
+
+    def risk_weight(self) -> np.ndarray:
+        """Return how much each row counts when covariates are averaged: weight × events while it was at risk.
+
+        The count adds up over the pieces of a row that is split in two, and it changes neither with the order of
+        the rows nor with the unit of time, so an encoding fitted with it does not either.
+        """
+        order = np.argsort(self.time[self.event], kind="stable")
+        event_times = self.time[self.event][order]
+        cumulative = np.concatenate([[0.0], np.cumsum(self.weight[self.event][order])])
+        upto = cumulative[np.searchsorted(event_times, self.time, side="right")]
+        before = cumulative[np.searchsorted(event_times, self.entry, side="right")]
+        return np.asarray(self.weight * (upto - before))

@@ -1,0 +1,94 @@
+"""What a user should know about a fit before trusting it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neuralsurv.inference.fit import Fit, latent_share
+
+# With fewer latent points than this share, sigma(g) is so close to 1 everywhere that hazards can hardly differ.
+COLLAPSE_SHARE = 0.05
+# The trapezoid cuts every row at the last grid point; more than this share of the time at risk lost is reported.
+EXPOSURE_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """How a fit went.
+
+    Attributes
+    ----------
+    converged : bool
+        Whether the variational sweeps met their tolerance.
+    sweeps : int
+        Number of sweeps.
+    mode_converged : bool
+        Whether the search for the mode met its stopping rule.
+    mode_objectives : tuple of float
+        The objective U at the end of every start, in nats; the lowest was kept.
+    latent_points : float
+        Expected number of latent points. None left means that the posterior has collapsed.
+    latent_share : float
+        Latent points among all points: the average of 1 − σ(g) over the time at risk.
+    collapsed : bool
+        Whether that share is below 5 %: the shape of q(phi) is then the prior's plus the number of events, σ(g) is
+        close to 1 for everybody, and covariates have next to no effect.
+    missing_exposure : float
+        Part of the time at risk that the quadrature rule leaves out.
+    jitter : float
+        What was added to a matrix to factorise it: always 0, since a failure is an error here.
+    messages : tuple of str
+        The warnings, in words.
+    """
+
+    converged: bool
+    sweeps: int
+    mode_converged: bool
+    mode_objectives: tuple[float, ...]
+    latent_points: float
+    latent_share: float
+    collapsed: bool
+    missing_exposure: float
+    jitter: float
+    messages: tuple[str, ...]
+
+
+def diagnose(fit: Fit) -> Diagnostics:
+    """Read the diagnostics off a fit and put what is wrong into words."""
+    share = latent_share(fit)
+    collapsed = share < COLLAPSE_SHARE
+    messages = []
+    if collapsed:
+        messages.append(
+            f"the posterior has collapsed: of {fit.info.latent_points + fit.problem.event_count:.1f} points only "
+            f"{fit.info.latent_points:.2f} are latent, so sigma(g) is close to 1 for everybody and covariates have "
+            "next to no effect. Try other starts (random_state, starts) or a smaller network (hidden)."
+        )
+    if not fit.info.converged:
+        change = f"; the last relative change was {fit.info.change[-1]:.2g}" if fit.info.change else ""
+        messages.append(
+            f"the variational sweeps stopped after {fit.info.sweeps} before reaching their tolerance{change}. "
+            "Raise max_sweeps, or tolerance if that is close enough."
+        )
+    if not fit.mode.converged:
+        messages.append(
+            f"the search for the mode stopped at its limit of {len(fit.mode.trace) - 1} iterations; the network is "
+            "linearised at the best point found."
+        )
+    if fit.missing_exposure > EXPOSURE_SHARE:
+        messages.append(
+            f"the trapezoid grid leaves out {fit.missing_exposure:.0%} of the time at risk, because many rows end "
+            "between two grid points. Use quadrature='gauss-legendre', or more quadrature_points."
+        )
+    return Diagnostics(
+        converged=fit.info.converged,
+        sweeps=fit.info.sweeps,
+        mode_converged=fit.mode.converged,
+        mode_objectives=fit.objectives,
+        latent_points=fit.info.latent_points,
+        latent_share=share,
+        collapsed=collapsed,
+        missing_exposure=fit.missing_exposure,
+        jitter=0.0,
+        messages=tuple(messages),
+    )

@@ -1,0 +1,35 @@
+"""The errors and warnings that neuralsurv raises. There are few, and every one is ours to explain."""
+
+from __future__ import annotations
+
+
+class NeuralSurvError(Exception):
+    """Base class of every error that this library raises on purpose."""
+
+
+class InputError(NeuralSurvError, ValueError):
+    """The data or an argument cannot be used; the message names the column and says what to do."""
+
+
+class NotPositiveDefiniteError(NeuralSurvError, ArithmeticError):
+    """A precision matrix could not be factorised; the message says whether it held NaN."""
+
+
+class NotFiniteError(NeuralSurvError, ArithmeticError):
+    """A computation that must be finite was not."""
+
+
+class NeuralSurvWarning(UserWarning):
+    """Base class of the warnings of this library."""
+
+
+class ConvergenceWarning(NeuralSurvWarning):
+    """An iteration stopped before its tolerance was reached."""
+
+
+class CollapseWarning(NeuralSurvWarning):
+    """The posterior has left the linearisation point: covariates have next to no effect."""
+
+
+class QuadratureWarning(NeuralSurvWarning):
+    """A quadrature rule leaves out a noticeable part of the time at risk."""

@@ -1,0 +1,1 @@
+"""Data and model become a posterior: one algorithm a file."""

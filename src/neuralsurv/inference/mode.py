@@ -1,0 +1,278 @@
+r"""The mode (MAP) that the network is linearised at: the paper's EM (algorithm 1) and a direct solver.
+
+phi has a closed form given theta, so both climb the same hill: the direct solver minimises
+
+.. math:: U(\theta) = \sum_\text{events} w\,\mathrm{softplus}(-g) + (\alpha_0 - 1 + D)\log\Big(\beta_0 +
+          \sum_\text{nodes} c\,\sigma(g)\Big) + \tfrac12\theta^\top T\theta
+
+in one go, EM minimises a quadratic-in-g upper bound of it again and again. theta = 0 is a stationary point of U
+for any MLP with a hidden layer, so every start is a seeded random draw.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from neuralsurv.errors import NotFiniteError
+from neuralsurv.inference.problem import Problem
+from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
+
+Report = Callable[[int, float], None]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A mode.
+
+    Attributes
+    ----------
+    theta : Tensor of shape (m,)
+        The weights.
+    phi : float
+        The best phi for them.
+    objective : float
+        U, in nats; lower is better.
+    trace : tuple of float
+        The objective after each iteration (for EM at the phi of that iteration, which may still be improving).
+    converged : bool
+        Whether the stopping rule was met before the limit on iterations.
+    """
+
+    theta: Tensor
+    phi: float
+    objective: float
+    trace: tuple[float, ...]
+    converged: bool
+
+
+def best_phi(problem: Problem, g_nodes: Tensor) -> float:
+    """Return the phi that maximises the posterior for given g at the nodes."""
+    exposure = problem.phi_prior.rate + float((problem.baseline * torch.sigmoid(g_nodes)).sum())
+    return (problem.phi_prior.shape - 1 + problem.event_count) / exposure
+
+
+def objective_and_gradient(problem: Problem, theta: Tensor) -> tuple[float, Tensor]:
+    """Return U and its gradient."""
+    events = problem.points.events
+    g, pullback = problem.network.value_and_pullback(theta, problem.points.time, problem.point_x)
+    share = torch.sigmoid(g[events:])
+    exposure = problem.phi_prior.rate + float((problem.baseline * share).sum())
+    factor = problem.phi_prior.shape - 1 + problem.event_count
+    penalty = problem.weight_prior.precision * theta
+    value = (
+        float((problem.event_weight * softplus(-g[:events])).sum())
+        + factor * math.log(exposure)
+        + float(theta @ penalty) / 2
+    )
+    slope = torch.cat(
+        [
+            -problem.event_weight * torch.sigmoid(-g[:events]),
+            factor / exposure * problem.baseline * share * (1 - share),
+        ]
+    )
+    return value, pullback(slope) + penalty
+
+
+def objective(problem: Problem, theta: Tensor, phi: float | None = None) -> float:
+    """Return U, or at a given phi the joint objective whose minimum over phi is U.
+
+    EM lowers the joint objective in every iteration; U alone need not fall while phi is still on its way.
+    """
+    value, _ = objective_and_gradient(problem, theta)
+    if phi is None:
+        return value
+    g = problem.network.value(theta, problem.points.time, problem.point_x)
+    best = best_phi(problem, g[problem.points.events :])
+    factor = problem.phi_prior.shape - 1 + problem.event_count
+    return value + factor * (phi / best - 1 - math.log(phi / best))
+
+
+# L-BFGS often takes a short step between two long ones, and at a kink of a ReLU network the gradient does not
+# vanish, so what counts is the gain over this many iterations.
+_WINDOW = 20
+
+
+def _minimise(
+    function: Callable[[Tensor], tuple[float, Tensor]],
+    theta: Tensor,
+    *,
+    tolerance: float,
+    max_iterations: int,
+    callback: Callable[[float], None] | None = None,
+) -> tuple[Tensor, float, bool]:
+    """Minimise by L-BFGS until the last iterations together gained less than `tolerance` times the value."""
+    values: list[float] = []
+
+    def wrapped(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = function(torch.from_numpy(flat))
+        return value, gradient.numpy()
+
+    def on_iteration(intermediate_result: Any) -> None:
+        values.append(float(intermediate_result.fun))
+        if callback is not None:
+            callback(values[-1])
+        if len(values) > _WINDOW and values[-_WINDOW - 1] - values[-1] <= tolerance * abs(values[-1]):
+            raise StopIteration
+
+    result = minimize(
+        wrapped,
+        theta.numpy().copy(),
+        jac=True,
+        method="L-BFGS-B",
+        callback=on_iteration,
+        options={
+            "maxiter": max_iterations,
+            "maxfun": 10 * max_iterations,
+            "gtol": 0,
+            "ftol": 0,
+            "maxcor": 30,
+        },
+    )
+    return (
+        torch.from_numpy(np.array(result.x, dtype=np.float64)),
+        float(result.fun),
+        len(values) < max_iterations,
+    )
+
+
+def direct(
+    problem: Problem,
+    theta: Tensor,
+    *,
+    tolerance: float = 1e-5,
+    max_iterations: int = 3000,
+    report: Report | None = None,
+) -> Mode:
+    """Minimise U by L-BFGS from `theta`.
+
+    Parameters
+    ----------
+    problem : Problem
+        The data and the model.
+    theta : Tensor of shape (m,)
+        Where to start.
+    tolerance : float
+        Stop when twenty iterations together lower U by less than this, relative to its size.
+    max_iterations : int
+        Limit on the iterations.
+    report : callable, optional
+        Called after each iteration with its number and U.
+    """
+    trace = [objective(problem, theta)]
+
+    def note(value: float) -> None:
+        trace.append(value)
+        if report is not None:
+            report(len(trace) - 1, value)
+
+    found, value, converged = _minimise(
+        lambda candidate: objective_and_gradient(problem, candidate),
+        theta,
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+        callback=note,
+    )
+    return _finish(problem, found, value, trace, converged)
+
+
+def _bound(
+    problem: Problem, theta_now: Tensor, phi_now: float
+) -> tuple[Callable[[Tensor], tuple[float, Tensor]], float, float]:
+    """Return −Q as a function of theta with its gradient, the best phi of the bound, and the φ part of −Q.
+
+    The latent variables of the current point enter Q (appendix F) through the curvature κ and the slope a of each
+    point, so that −Q(θ) = Σ [κ g²/2 − a g] + θᵀTθ/2 up to the φ part, which separates.
+    """
+    events = problem.points.events
+    g = problem.network.value(theta_now, problem.points.time, problem.point_x)
+    latent = latent_intensity(problem.baseline, g[events:], g[events:].abs(), math.log(phi_now))
+    omega = polya_gamma_mean(g.abs())
+    curvature = torch.cat([problem.event_weight, latent]) * omega
+    slope = torch.cat([problem.event_weight, -latent]) / 2
+    factor = problem.phi_prior.shape - 1 + problem.event_count + float(latent.sum())
+    phi = factor / problem.phi_rate
+    phi_part = phi * problem.phi_rate - factor * math.log(phi)
+
+    def negative_q(theta: Tensor) -> tuple[float, Tensor]:
+        g, pullback = problem.network.value_and_pullback(theta, problem.points.time, problem.point_x)
+        penalty = problem.weight_prior.precision * theta
+        value = float((curvature * g**2 / 2 - slope * g).sum()) + float(theta @ penalty) / 2
+        return value, pullback(curvature * g - slope) + penalty
+
+    return negative_q, phi, phi_part
+
+
+def em(
+    problem: Problem,
+    theta: Tensor,
+    *,
+    phi: float | None = None,
+    tolerance: float = 1e-6,
+    max_iterations: int = 2000,
+    inner_iterations: int = 50,
+    inner_tolerance: float = 1e-6,
+    report: Report | None = None,
+) -> Mode:
+    """Run the paper's expectation–maximisation with an L-BFGS maximisation step.
+
+    Parameters
+    ----------
+    problem : Problem
+        The data and the model.
+    theta : Tensor of shape (m,)
+        Where to start.
+    phi : float, optional
+        Where phi starts; the prior mean if not given.
+    tolerance : float
+        Stop when Q changes by less than this, relative to its size, in two successive iterations.
+    max_iterations, inner_iterations : int
+        Limits on the iterations of EM and of the L-BFGS inside each of them.
+    inner_tolerance : float
+        The L-BFGS of a maximisation step stops when twenty iterations gain less than this, relative to Q.
+    report : callable, optional
+        Called after each iteration with its number and U.
+    """
+    phi = problem.phi_prior.mean if phi is None else phi
+    trace = [objective(problem, theta, phi)]
+    previous, quiet, converged = math.inf, 0, False
+    for iteration in range(1, max_iterations + 1):
+        negative_q, phi_next, phi_part = _bound(problem, theta, phi)
+        theta, value, _ = _minimise(negative_q, theta, tolerance=inner_tolerance, max_iterations=inner_iterations)
+        phi = phi_next
+        trace.append(objective(problem, theta, phi))
+        if report is not None:
+            report(iteration, trace[-1])
+        q = value + phi_part
+        quiet = quiet + 1 if abs(q - previous) < tolerance * abs(previous) else 0
+        previous = q
+        if quiet >= 2:
+            converged = True
+            break
+    return _finish(problem, theta, objective(problem, theta), trace, converged)
+
+
+def _finish(problem: Problem, theta: Tensor, value: float, trace: list[float], converged: bool) -> Mode:
+    if not math.isfinite(value):
+        raise NotFiniteError(f"the search for the mode reached U = {value}; look for extreme covariates or times.")
+    g = problem.network.value(theta, problem.points.time, problem.point_x)
+    return Mode(theta, best_phi(problem, g[problem.points.events :]), value, tuple(trace), converged)
+
+
+def best_of(modes: Sequence[Mode]) -> Mode:
+    """Return the mode with the lowest objective."""
+    return min(modes, key=lambda mode: mode.objective)
+
+
+def random_starts(problem: Problem, count: int, seed: int) -> list[Tensor]:
+    """Return `count` seeded starts; they depend on the network alone, so that no order of rows can change them."""
+    generator = torch.Generator().manual_seed(seed)
+    return [problem.network.initial(generator) for _ in range(count)]

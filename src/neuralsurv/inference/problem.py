@@ -1,0 +1,73 @@
+"""What is to be inferred from: the points of a cohort with their covariates, the network and the priors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from neuralsurv.model.hazard import Normaliser, log_baseline
+from neuralsurv.model.network import Network
+from neuralsurv.model.points import Points
+from neuralsurv.model.prior import Gamma, WeightPrior
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One inference problem, in scaled time.
+
+    Attributes
+    ----------
+    points : Points
+        Events, then nodes.
+    x : Tensor of shape (N, d)
+        Covariates of the rows.
+    network, weight_prior, phi_prior, normaliser, rho
+        The model.
+    """
+
+    points: Points
+    x: Tensor
+    network: Network
+    weight_prior: WeightPrior
+    phi_prior: Gamma
+    normaliser: Normaliser
+    rho: float
+
+    @cached_property
+    def point_x(self) -> Tensor:
+        """Covariates of every point, shape (P, d)."""
+        return self.x[self.points.row]
+
+    @cached_property
+    def event_weight(self) -> Tensor:
+        """Row weights of the event points, shape (D,)."""
+        return self.points.weight[: self.points.events]
+
+    @cached_property
+    def event_count(self) -> float:
+        """Weighted number of events."""
+        return float(self.event_weight.sum())
+
+    @cached_property
+    def _z(self) -> Tensor:
+        return self.normaliser(self.points.time, self.point_x)
+
+    @cached_property
+    def baseline(self) -> Tensor:
+        """c: row weight times quadrature weight over Z at the nodes, shape (Q,)."""
+        return self.points.weight[self.points.events :] / self._z[self.points.events :]
+
+    @cached_property
+    def event_constant(self) -> float:
+        """The part of the log-likelihood that is known: Σ w [(ρ−1) log y − log Z] over events."""
+        events = self.points.events
+        log_z = torch.log(self._z[:events])
+        return float((self.event_weight * (log_baseline(self.points.time[:events], self.rho) - log_z)).sum())
+
+    @cached_property
+    def phi_rate(self) -> float:
+        """Rate of q(phi), β0 + Σ c: the same in every sweep (eq. A14)."""
+        return self.phi_prior.rate + float(self.baseline.sum())

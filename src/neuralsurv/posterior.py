@@ -1,0 +1,145 @@
+"""Posterior: moments and joint draws of g and of phi, in scaled time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralsurv.inference.linearise import linearise_network
+from neuralsurv.model.hazard import Normaliser, hazard
+from neuralsurv.model.network import Network
+from neuralsurv.model.prior import Gamma
+from neuralsurv.model.quadrature import GaussLegendre
+from neuralsurv.solvers.interface import Gaussian
+
+# Between two times at which a curve is asked for, the integral is cut into pieces no longer than this (in scaled
+# time), each with this many Gauss–Legendre nodes.
+_LONGEST_PANEL = 1 / 50
+_PANEL_NODES = 2
+# Far beyond the training range the number of pieces is bounded; such times are marked as extrapolated anyway.
+_MOST_PIECES = 500
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Joint draws: one draw is one theta and one phi, used at every time and for every person.
+
+    Attributes
+    ----------
+    theta : Tensor of shape (S, m)
+        Weights.
+    phi : Tensor of shape (S,)
+        Hazard scale.
+    """
+
+    theta: Tensor
+    phi: Tensor
+
+    def __len__(self) -> int:
+        """Return the number of draws S."""
+        return len(self.phi)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The variational posterior of the linearised model.
+
+    Attributes
+    ----------
+    phi : Gamma
+        q(phi), with ``shape`` and ``rate``, in scaled time.
+    theta : Gaussian
+        q(theta).
+    theta_star : Tensor of shape (m,)
+        Where the network is linearised.
+    network, normaliser, rho
+        The model.
+    """
+
+    phi: Gamma
+    theta: Gaussian
+    theta_star: Tensor
+    network: Network
+    normaliser: Normaliser
+    rho: float
+
+    def g_moments(self, time: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of g at P points, `time` (P,) and `x` (P, d)."""
+        linearised = linearise_network(self.network, self.theta_star, time, x)
+        mean = linearised.offset + linearised.jacobian @ self.theta.mean
+        return mean, self.theta.variance(linearised.jacobian)
+
+    def g_covariance(self, time: Tensor, x: Tensor) -> Tensor:
+        """Return the covariance matrix of g over P points."""
+        rows = linearise_network(self.network, self.theta_star, time, x).jacobian
+        return self.theta.covariance(rows, rows)
+
+    def draw(self, count: int, seed: int) -> Draws:
+        """Return `count` joint draws of (theta, phi)."""
+        generator = torch.Generator().manual_seed(seed)
+        return Draws(self.theta.draw(count, generator), self.phi.draw(count, generator))
+
+    def g_draws(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
+        """Return g of every draw at P points, shape (S, P)."""
+        linearised = linearise_network(self.network, self.theta_star, time, x)
+        return torch.addmm(linearised.offset, draws.theta, linearised.jacobian.T)
+
+    def hazard_draws(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
+        """Return the hazard of every draw at P points, shape (S, P), for scaled time."""
+        g = self.g_draws(draws, time, x)
+        return hazard(draws.phi[:, None], time, g, self.normaliser(time, x), self.rho)
+
+    def cumulative_hazard_draws(self, draws: Draws, times: Tensor, x: Tensor) -> Tensor:
+        """Return the cumulative hazard of every draw for n people at T increasing times, shape (S, n, T).
+
+        The pieces of the integral are non-negative and added up in order, so every drawn curve is monotone.
+        """
+        edges, which = panels(times)
+        rule = GaussLegendre(_PANEL_NODES).nodes(edges[:-1], edges[1:], self.rho)
+        people, nodes = len(x), len(rule.time)
+        point_time = rule.time.repeat(people)
+        point_x = x.repeat_interleave(nodes, dim=0)
+        mass = rule.weight.repeat(people) / self.normaliser(point_time, point_x)
+        pieces = torch.sigmoid(self.g_draws(draws, point_time, point_x)) * mass
+        sums = pieces.reshape(len(draws), people, len(edges) - 1, _PANEL_NODES).sum(3).cumsum(2)
+        sums = torch.cat([sums.new_zeros(len(draws), people, 1), sums], dim=2)
+        return draws.phi[:, None, None] * sums[:, :, which]
+
+    def points_per_person(self, times: Tensor) -> int:
+        """Return how many points the cumulative hazard of one person needs for `times`."""
+        return (len(panels(times)[0]) - 1) * _PANEL_NODES
+
+
+def panels(times: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut [0, last time] into panels whose edges hold every time.
+
+    Parameters
+    ----------
+    times : Tensor of shape (T,)
+        Non-decreasing, non-negative times.
+
+    Returns
+    -------
+    edges : Tensor
+        Edges of the panels, from 0.
+    which : Tensor of shape (T,)
+        The edge at each of the times.
+    """
+    stops = torch.unique(torch.cat([times.new_zeros(1), times]))
+    edges = [stops[:1]]
+    for low, high in zip(stops[:-1].tolist(), stops[1:].tolist(), strict=True):
+        pieces = int(min(_MOST_PIECES, max(1, -(-(high - low) // _LONGEST_PANEL))))
+        inner = low + (high - low) * torch.arange(1, pieces, dtype=times.dtype) / pieces
+        edges.append(torch.cat([inner, times.new_tensor([high])]))
+    joined = torch.cat(edges)
+    return joined, torch.searchsorted(joined, times)
+
+
+def people_blocks(people: int, numbers_per_person: int, budget: int = 2**23) -> Iterator[slice]:
+    """Yield slices of people so that a block of temporaries holds about `budget` numbers."""
+    step = max(1, budget // max(1, numbers_per_person))
+    for first in range(0, people, step):
+        yield slice(first, min(people, first + step))

@@ -1,0 +1,48 @@
+"""Progress of long work: bars where a person is watching, log records always."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+LOGGER = logging.getLogger("neuralsurv")
+
+Advance = Callable[[int, str], None]
+
+
+def wanted(verbose: bool | str | int) -> bool:
+    """Return whether bars are shown: always, never, or (``"auto"``) where standard error is a terminal."""
+    return sys.stderr.isatty() if verbose == "auto" else bool(verbose)
+
+
+@contextmanager
+def bar(title: str, total: int | None, verbose: bool | str | int) -> Iterator[Advance]:
+    """Show one bar while the block runs.
+
+    Parameters
+    ----------
+    title : str
+        What is going on.
+    total : int or None
+        Number of steps, where it is known.
+    verbose : bool or "auto"
+        Whether to show it; ``"auto"`` shows it on a terminal.
+
+    Yields
+    ------
+    callable
+        To be called with the number of finished steps and a few words on where things stand.
+    """
+    if not wanted(verbose):
+        yield lambda done, words: LOGGER.debug("%s: %d %s", title, done, words)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[words]}"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+        task = progress.add_task(title, total=total, words="")
+        yield lambda done, words: progress.update(task, completed=done, words=words)
+        progress.update(task, total=progress.tasks[0].completed)

@@ -1,0 +1,45 @@
+r"""What every solver offers: the Gaussian that a quadratic in J·theta leaves on theta.
+
+Given rows :math:`J` (P×m), a diagonal prior precision :math:`T`, curvatures :math:`\kappa \ge 0` and slopes
+:math:`b`, the Gaussian has :math:`\Sigma^{-1} = T + J^\top\mathrm{diag}(\kappa)J` and :math:`\mu = \Sigma J^\top b`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Gaussian(Protocol):
+    """A Gaussian over the weights."""
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean, shape (m,)."""
+        ...
+
+    def variance(self, rows: Tensor) -> Tensor:
+        """Return the variance of ``rows @ theta`` for each of Q rows, shape (Q,)."""
+        ...
+
+    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
+        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
+        ...
+
+    def divergence(self, precision: Tensor) -> float:
+        """Return the Kullback–Leibler divergence to N(0, diag(precision)⁻¹)."""
+        ...
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return `count` independent draws of theta, shape (count, m)."""
+        ...
+
+
+class Solver(Protocol):
+    """Solves for the Gaussian again and again while J and T stay the same."""
+
+    def solve(self, curvature: Tensor, slope: Tensor) -> Gaussian:
+        """Return the Gaussian for curvatures (P,) and slopes (P,)."""
+        ...
