@@ -147,9 +147,9 @@ class Prediction:
 
     def plot(self, level: float = 0.9, ax: Any = None, **options: Any) -> Any:
         """Draw every person's median with its band and return the axes (needs matplotlib)."""
-        from neuralsurv import plots
+        from neuralsurv.plots import plot_prediction
 
-        return plots.plot_prediction(self, level=level, ax=ax, **options)
+        return plot_prediction(self, level=level, ax=ax, **options)
 
 
 def _quantile(block: np.ndarray, probability: float) -> np.ndarray:

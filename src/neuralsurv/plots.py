@@ -1,0 +1,117 @@
+"""Pictures of predictions and fits. matplotlib is imported when a picture is drawn, not before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neuralsurv.errors import InputError
+
+if TYPE_CHECKING:
+    from neuralsurv.model.prior import Gamma
+    from neuralsurv.prediction import Prediction
+
+# Okabe–Ito: told apart by people with any colour vision.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MOST_CURVES = 30
+
+
+def axes(ax: Any = None) -> Any:
+    """Return the given axes, or new ones."""
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise InputError("plots need matplotlib: pip install 'neuralsurv[plot]'.") from error
+    return pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")[1]
+
+
+def plot_prediction(
+    prediction: Prediction, *, level: float = 0.9, ax: Any = None, labels: Any = None, band: bool = True
+) -> Any:
+    """Draw the median of every person with its band; dashed beyond the training range.
+
+    Parameters
+    ----------
+    prediction : Prediction
+        What to draw.
+    level : float
+        Level of the band.
+    ax : Axes, optional
+        Where to draw.
+    labels : sequence of str, optional
+        Names for the legend; the index if not given.
+    band : bool
+        Whether to draw the band.
+    """
+    if len(prediction.index) > _MOST_CURVES:
+        raise InputError(
+            f"{len(prediction.index)} curves in one picture cannot be read; choose at most {_MOST_CURVES} rows of X."
+        )
+    target = axes(ax)
+    names = [str(name) for name in (prediction.index if labels is None else labels)]
+    lower, upper = prediction.interval(level)
+    if prediction.columns is None:
+        return _plot_intervals(prediction, target, names, lower, upper)
+    order = np.argsort(prediction.columns.to_numpy(), kind="stable")
+    times = prediction.columns.to_numpy()[order]
+    beyond = prediction.extrapolated[order]
+    for k, name in enumerate(names):
+        colour = COLOURS[k % len(COLOURS)]
+        middle, low, high = (part.to_numpy()[k, order] for part in (prediction.median, lower, upper))
+        inside = ~beyond
+        target.plot(times[inside], middle[inside], color=colour, label=name)
+        if beyond.any():
+            # The dashed piece starts where the solid one ends.
+            tail = np.flatnonzero(beyond)
+            piece = np.concatenate([tail[:1] - 1, tail]) if tail[0] > 0 else tail
+            target.plot(times[piece], middle[piece], color=colour, linestyle="--")
+        if band:
+            target.fill_between(times, low, high, color=colour, alpha=0.2, linewidth=0)
+    target.set_xlabel(str(prediction.columns.name or "time"))
+    target.set_ylabel(prediction.name)
+    if prediction.name == "survival":
+        target.set_ylim(0, 1.02)
+    target.margins(x=0)
+    if len(names) > 1 or labels is not None:
+        target.legend(frameon=False)
+    return target
+
+
+def _plot_intervals(prediction: Prediction, target: Any, names: list[str], lower: Any, upper: Any) -> Any:
+    middle = prediction.median.to_numpy()
+    rows = np.arange(len(names))[::-1]
+    target.hlines(rows, lower.to_numpy(), upper.to_numpy(), color=COLOURS[0], linewidth=2)
+    target.plot(middle, rows, "o", color=COLOURS[0])
+    target.set_yticks(rows, names)
+    target.set_xlabel(prediction.name)
+    return target
+
+
+def plot_elbo(elbo: np.ndarray, *, ax: Any = None) -> Any:
+    """Draw the evidence lower bound after each sweep."""
+    target = axes(ax)
+    target.plot(np.arange(1, len(elbo) + 1), elbo, color=COLOURS[0])
+    target.set_xlabel("sweep")
+    target.set_ylabel("ELBO (nats)")
+    target.margins(x=0)
+    return target
+
+
+def plot_phi(phi: Gamma, prior: Gamma, *, ax: Any = None) -> Any:
+    """Draw the prior and the posterior density of phi."""
+    from scipy.stats import gamma
+
+    target = axes(ax)
+    top = max(phi.quantile(0.9999), prior.quantile(0.9))
+    grid = np.linspace(top / 1000, top, 500)
+    for density, name, colour in ((prior, "prior", "0.5"), (phi, "posterior", COLOURS[0])):
+        target.plot(grid, gamma.pdf(grid, density.shape, scale=1 / density.rate), color=colour, label=name)
+    target.set_xlabel("phi (events per unit of scaled time)")
+    target.set_ylabel("density")
+    target.set_ylim(bottom=0)
+    target.margins(x=0)
+    target.legend(frameon=False)
+    return target
