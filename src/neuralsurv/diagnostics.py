@@ -20,6 +20,8 @@ class Diagnostics:
     ----------
     converged : bool
         Whether the variational sweeps met their tolerance.
+    interrupted : bool
+        Whether the user stopped them.
     sweeps : int
         Number of sweeps.
     mode_converged : bool
@@ -42,6 +44,7 @@ class Diagnostics:
     """
 
     converged: bool
+    interrupted: bool
     sweeps: int
     mode_converged: bool
     mode_objectives: tuple[float, ...]
@@ -64,7 +67,12 @@ def diagnose(fit: Fit) -> Diagnostics:
             f"{fit.info.latent_points:.2f} are latent, so sigma(g) is close to 1 for everybody and covariates have "
             "next to no effect. Try other starts (random_state, starts) or a smaller network (hidden)."
         )
-    if not fit.info.converged:
+    if fit.info.interrupted:
+        messages.append(
+            f"the variational sweeps were interrupted after {fit.info.sweeps}; the model can be used, but has not "
+            "converged. Fit again with warm_start=True to go on from here."
+        )
+    elif not fit.info.converged:
         change = f"; the last relative change was {fit.info.change[-1]:.2g}" if fit.info.change else ""
         messages.append(
             f"the variational sweeps stopped after {fit.info.sweeps} before reaching their tolerance{change}. "
@@ -82,6 +90,7 @@ def diagnose(fit: Fit) -> Diagnostics:
         )
     return Diagnostics(
         converged=fit.info.converged,
+        interrupted=fit.info.interrupted,
         sweeps=fit.info.sweeps,
         mode_converged=fit.mode.converged,
         mode_objectives=fit.objectives,

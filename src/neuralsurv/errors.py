@@ -33,3 +33,7 @@ class CollapseWarning(NeuralSurvWarning):
 
 class QuadratureWarning(NeuralSurvWarning):
     """A quadrature rule leaves out a noticeable part of the time at risk."""
+
+
+class StorageError(NeuralSurvError, OSError):
+    """A model file could not be written or read; nothing was lost and nothing was run."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,25 +12,29 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
+from neuralsurv.data.episodes import check_episodes
 from neuralsurv.data.features import Encoding, as_frame
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.diagnostics import Diagnostics, diagnose
-from neuralsurv.errors import (
-    CollapseWarning,
-    ConvergenceWarning,
-    InputError,
-    NeuralSurvWarning,
-    QuadratureWarning,
-)
+from neuralsurv.errors import CollapseWarning, ConvergenceWarning, InputError, NeuralSurvWarning, QuadratureWarning
 from neuralsurv.inference import fit as inference
-from neuralsurv.posterior import Draws, Posterior, people_blocks
-from neuralsurv.prediction import Prediction
+from neuralsurv.metrics.discrimination import antolini_concordance
+from neuralsurv.model.prior import Gamma
+from neuralsurv.plotting import PlotMethods
+from neuralsurv.posterior import Posterior
+from neuralsurv.prediction import Curve, Prediction
+from neuralsurv.predictor import Predictor
 from neuralsurv.presets import resolve
+from neuralsurv.summary import Summary, summarise
+
+# Parameters of the constructor that are not choices of the model.
+_NOT_CHOICES = ("standardise", "draws", "warm_start", "verbose", "random_state")
+# More unique training times than this are thinned to quantiles for the curves that scikit-survival calls.
+_MOST_TIMES = 1000
 
 
-class NeuralSurv(BaseEstimator):
+class NeuralSurv(PlotMethods, BaseEstimator):
     """Bayesian neural survival model.
 
     The hazard is phi · t^(rho−1) · σ(g(t, x)) / Z with g a Bayesian neural network. Parameters left at None take the
@@ -68,6 +72,8 @@ class NeuralSurv(BaseEstimator):
         Whether covariates are centered and scaled (on the training rows).
     draws : int
         Posterior draws behind every prediction.
+    warm_start : bool
+        Whether a further `fit` starts where the last one ended, if the network is of the same size.
     verbose : bool or "auto"
         Whether to show progress; ``"auto"`` does so on a terminal.
     random_state : int, RandomState or None
@@ -83,6 +89,8 @@ class NeuralSurv(BaseEstimator):
         What to know before trusting the fit.
     time_scale_ : float
         The largest training time, in the user's unit.
+    unique_times_ : ndarray
+        The distinct training times (their quantiles, if there are more than 1,000).
     n_features_in_ : int
         Number of covariates.
     feature_names_in_ : ndarray of str
@@ -117,6 +125,7 @@ class NeuralSurv(BaseEstimator):
         max_sweeps: int | None = None,
         standardise: bool = True,
         draws: int = 1000,
+        warm_start: bool = False,
         verbose: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
@@ -135,28 +144,59 @@ class NeuralSurv(BaseEstimator):
         self.max_sweeps = max_sweeps
         self.standardise = standardise
         self.draws = draws
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
     posterior_: Posterior
     elbo_: np.ndarray
     diagnostics_: Diagnostics
+    phi_prior_: Gamma
+    encoding_: Encoding
     time_scale_: float
+    unique_times_: np.ndarray
     n_features_in_: int
+    training_: dict[str, float]
+    columns_: dict[str, str]
 
-    def fit(self, X: Any, y: Any, *, entry: Any = None, weight: Any = None) -> NeuralSurv:
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what the estimator takes."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        time: str | None = None,
+        event: str | None = None,
+        entry: Any = None,
+        weight: Any = None,
+        id: Any = None,
+        sample_weight: Any = None,
+    ) -> NeuralSurv:
         """Fit the model.
 
         Parameters
         ----------
         X : DataFrame or array-like of shape (N, d)
-            Covariates.
+            Covariates: numbers, text, categories, bools; gaps are allowed. With `time` and `event`, the whole table.
         y : structured array, DataFrame, tuple
-            Outcome: see :meth:`neuralsurv.data.outcome.Outcome.from_any`.
-        entry : array-like of shape (N,), optional
-            When each row enters observation (left truncation).
-        weight : array-like of shape (N,), optional
-            Row weights; a weight of 2 counts as the row twice.
+            Outcome: a structured array (bool event, time), ``(time, event)``, ``(entry, time, event)``, or a frame
+            with columns time and event. Leave it out when `time` and `event` name columns of X.
+        time, event : str, optional
+            Names of the columns of X that hold the outcome.
+        entry : str or array-like of shape (N,), optional
+            When each row enters observation (left truncation, or the start of an episode).
+        weight, sample_weight : str or array-like of shape (N,), optional
+            Row weights; a weight of 2 counts as the row twice. The second is scikit-learn's name for the first.
+        id : str or array-like of shape (N,), optional
+            Subject of each row, where covariates change over time and a subject has several episodes.
 
         Returns
         -------
@@ -164,21 +204,23 @@ class NeuralSurv(BaseEstimator):
             The fitted estimator itself.
         """
         choices = resolve(**{name: value for name, value in self.get_params().items() if name not in _NOT_CHOICES})
-        if int(self.draws) < 1:
-            raise InputError(f"draws={self.draws!r} must be at least 1.")
-        outcome = Outcome.from_any(y, entry=entry, weight=weight)
-        frame = as_frame(X)
-        if len(frame) != len(outcome):
-            raise InputError(f"X has {len(frame)} rows but y has {len(outcome)}; both need one for each person.")
+        if not isinstance(self.draws, (int, np.integer)) or self.draws < 1:
+            raise InputError(f"draws={self.draws!r} must be a whole number of at least 1.")
+        if weight is not None and sample_weight is not None:
+            raise InputError("weight and sample_weight are two names for one thing; give one of them.")
+        weight = sample_weight if weight is None else weight
+        frame, outcome, subject = _read(X, y, time, event, entry, weight, id)
         outcome.check_fittable()
         # A weight of zero means that the row is not there; it must not set the scale of time or of a covariate.
         present = outcome.weight > 0
         outcome, frame = outcome.select(present), frame[present]
         outcome.check_fittable()
+        if subject is not None:
+            check_episodes(np.asarray(subject)[present], outcome.entry, outcome.time, outcome.event)
         encoding = Encoding.fit(frame, outcome.risk_weight(), standardise=self.standardise)
-        random = check_random_state(self.random_state)
-        seeds = random.randint(2**31 - 1, size=2)
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
         scale = float(outcome.time.max())
+        warm = self.posterior_.theta_star if self.warm_start and hasattr(self, "posterior_") else None
         result = inference.fit(
             inference.to_double(outcome.time / scale),
             torch.from_numpy(outcome.event),
@@ -188,53 +230,50 @@ class NeuralSurv(BaseEstimator):
             choices,
             seed=int(seeds[0]),
             verbose=self.verbose,
+            warm=warm,
         )
-        self._keep(result, encoding, frame, scale, int(seeds[1]))
+        names = {"time": time, "event": event, "entry": entry, "weight": weight, "id": id}
+        self.columns_ = {key: name for key, name in names.items() if isinstance(name, str)}
+        self._keep(result, encoding, outcome, scale, int(seeds[1]))
+        self._keep_names(X, frame)
+        for message in self.diagnostics_.messages:
+            warnings.warn(message, _category(message), stacklevel=2)
         return self
 
-    def _keep(self, result: inference.Fit, encoding: Encoding, frame: pd.DataFrame, scale: float, seed: int) -> None:
+    def _keep(self, result: inference.Fit, encoding: Encoding, outcome: Outcome, scale: float, seed: int) -> None:
         problem = result.problem
         self.posterior_ = Posterior(
             result.phi, result.theta, result.mode.theta, problem.network, problem.normaliser, problem.rho
         )
         self.elbo_ = np.array(result.info.elbo)
         self.diagnostics_ = diagnose(result)
+        self.phi_prior_ = problem.phi_prior
         self.time_scale_ = scale
         self.encoding_ = encoding
-        self.n_features_in_ = len(encoding.columns)
+        times = np.unique(outcome.time)
+        if len(times) > _MOST_TIMES:
+            times = np.quantile(times, np.linspace(0, 1, _MOST_TIMES))
+        self.unique_times_ = times
+        self.training_ = {
+            "rows": len(outcome),
+            "events": int(outcome.event.sum()),
+            "truncated": int((outcome.entry > 0).sum()),
+            "weighted_events": float(outcome.weight[outcome.event].sum()),
+        }
         self._draw_seed = seed
-        for message in self.diagnostics_.messages:
-            warnings.warn(message, _category(message), stacklevel=3)
 
-    def _blocks(
-        self, X: Any, numbers_per_person: int, compute: Callable[[Draws, Tensor], Tensor]
-    ) -> Callable[[], Iterator[np.ndarray]]:
-        """Return a function that makes the draws block by block, the same ones every time."""
-        x = inference.to_double(self.encoding_.transform(X))
+    def _keep_names(self, X: Any, frame: pd.DataFrame) -> None:
+        self.n_features_in_ = len(self.encoding_.columns)
+        named = not isinstance(X, np.ndarray) and hasattr(X, "__dataframe__")
+        if named and all(isinstance(name, str) for name in frame.columns):
+            self.feature_names_in_ = np.array(frame.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
-        def blocks() -> Iterator[np.ndarray]:
-            draws = self.posterior_.draw(int(self.draws), self._draw_seed)
-            for part in people_blocks(len(x), numbers_per_person):
-                yield compute(draws, x[part]).numpy()
-
-        return blocks
-
-    def _curve(self, name: str, X: Any, times: Any, compute: Callable[[Draws, Tensor, Tensor], Tensor]) -> Prediction:
-        """Predict a quantity along times (given in any order, in the user's unit)."""
+    def _predictor(self) -> Predictor:
         check_is_fitted(self)
-        values = _check_times(times)
-        order = np.argsort(values, kind="stable")
-        back = np.argsort(order, kind="stable")
-        scaled = inference.to_double(values[order] / self.time_scale_)
-        points = self.posterior_.points_per_person(scaled)
-        size = points * (self.posterior_.network.size + 2 * int(self.draws))
-        return Prediction(
-            name=name,
-            index=_index(X),
-            columns=pd.Index(values, name="time"),
-            extrapolated=values > self.time_scale_,
-            count=int(self.draws),
-            blocks=self._blocks(X, size, lambda draws, x: compute(draws, scaled, x)[:, :, back]),
+        return Predictor(
+            self.posterior_, self.encoding_, self.time_scale_, int(self.draws), self._draw_seed, self.verbose
         )
 
     def predict_survival(self, X: Any, times: Any) -> Prediction:
@@ -245,48 +284,196 @@ class NeuralSurv(BaseEstimator):
         X : DataFrame or array-like of shape (n, d)
             Covariates, as in `fit`.
         times : array-like of shape (T,)
-            Times in the user's unit, 0 or more.
+            Times in the user's unit, 0 or more, in any order.
 
         Returns
         -------
         Prediction
-            With ``.mean``, ``.median``, ``.interval(0.9)``, ``.draws``.
+            With ``.mean``, ``.median``, ``.interval(0.9)``, ``.draws``, ``.to_frame()``, ``.plot()``.
         """
-
-        def survival(draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
-            return torch.exp(-self.posterior_.cumulative_hazard_draws(draws, scaled, x))
-
-        return self._curve("survival", X, times, survival)
+        return self._predictor().survival(X, times)
 
     def predict_cumulative_hazard(self, X: Any, times: Any) -> Prediction:
         """Predict cumulative hazards; parameters and return value as in :meth:`predict_survival`."""
-        return self._curve(
-            "cumulative hazard",
-            X,
-            times,
-            lambda draws, scaled, x: self.posterior_.cumulative_hazard_draws(draws, scaled, x),
-        )
+        return self._predictor().cumulative_hazard(X, times)
 
     def predict_hazard(self, X: Any, times: Any) -> Prediction:
         """Predict hazards, in events per unit of the user's time; parameters as in :meth:`predict_survival`."""
-
-        def hazard(draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
-            values = self.posterior_.hazard_draws(draws, scaled.repeat(len(x)), x.repeat_interleave(len(scaled), 0))
-            return values.reshape(len(draws), len(x), len(scaled)) / self.time_scale_
-
-        return self._curve("hazard", X, times, hazard)
+        return self._predictor().hazard(X, times)
 
     def predict_g(self, X: Any, times: Any) -> Prediction:
         """Predict the network's output g, the logit of the hazard's share of its ceiling."""
+        return self._predictor().g(X, times)
 
-        def g(draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
-            values = self.posterior_.g_draws(draws, scaled.repeat(len(x)), x.repeat_interleave(len(scaled), 0))
-            return values.reshape(len(draws), len(x), len(scaled))
+    def predict_conditional_survival(self, X: Any, times: Any, given: float) -> Prediction:
+        """Predict survival of people who are known to be event-free at time `given`.
 
-        return self._curve("g", X, times, g)
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            Covariates.
+        times : array-like of shape (T,)
+            Times, counted from the same origin as in `fit`; the prediction is 1 up to `given`.
+        given : float
+            Time that the person has reached.
+        """
+        return self._predictor().conditional_survival(X, times, given)
 
+    def predict_quantile(self, X: Any, q: Any) -> Prediction:
+        """Predict the time by which a share `q` of people like this have had the event.
 
-_NOT_CHOICES = ("standardise", "draws", "verbose", "random_state")
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            Covariates.
+        q : float or array-like
+            Shares, strictly between 0 and 1; 0.5 is the median.
+
+        Returns
+        -------
+        Prediction
+            A draw whose curve does not come that far within the training range is infinite; ``.unreached`` is the
+            share of such draws.
+        """
+        return self._predictor().quantile(X, q)
+
+    def predict_median(self, X: Any) -> Prediction:
+        """Predict the median event time; see :meth:`predict_quantile`."""
+        return self._predictor().quantile(X, 0.5)
+
+    def predict_event_time(self, X: Any) -> Prediction:
+        """Predict the person's own event time: ``.interval(0.9)`` is a prediction interval for it.
+
+        The draws come from the posterior predictive distribution, so they hold both what is not known of the curve
+        and the chance that remains when it is known. A draw beyond the training range is infinite.
+        """
+        return self._predictor().event_time(X)
+
+    def predict_rmst(self, X: Any, horizon: float) -> Prediction:
+        """Predict the restricted mean survival time: the mean time without the event up to `horizon`."""
+        return self._predictor().rmst(X, horizon)
+
+    def predict_difference(self, X_a: Any, X_b: Any, times: Any = None, *, horizon: float | None = None) -> Prediction:
+        """Predict differences between people, from joint draws.
+
+        Parameters
+        ----------
+        X_a, X_b : DataFrame or array-like of shape (n, d)
+            People to compare row by row; X_b may be a single row.
+        times : array-like of shape (T,), optional
+            Compare survival at these times, or …
+        horizon : float, optional
+            … the restricted mean survival time up to here.
+
+        Returns
+        -------
+        Prediction
+            a − b.
+        """
+        return self._predictor().difference(X_a, X_b, times, horizon)
+
+    def predict_survival_path(
+        self, X: Any, times: Any, *, entry: Any = None, time: Any = None, id: Any = None
+    ) -> Prediction:
+        """Predict survival of subjects whose covariates change, along given episodes.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (N, d)
+            One row for each episode; those of a subject must follow each other without a gap.
+        times : array-like of shape (T,)
+            Times up to the end of every subject's last episode. Survival is 1 at the start of the first.
+        entry, time, id : str or array-like of shape (N,), optional
+            Start and end of the episodes and their subjects; the column names used in `fit` if not given.
+        """
+        predictor = self._predictor()
+        frame = as_frame(X)
+        parts = {}
+        for key, given in (("entry", entry), ("time", time), ("id", id)):
+            given = self.columns_.get(key) if given is None else given
+            if given is None:
+                raise InputError(f"{key} is not given, and no column of that role was named in fit.")
+            if isinstance(given, str) and given not in frame.columns:
+                raise InputError(f"there is no column {given!r}; the columns are {', '.join(map(str, frame.columns))}.")
+            parts[key] = np.asarray(frame[given] if isinstance(given, str) else given)
+        ends = Outcome.from_arrays(parts["time"], np.zeros(len(frame), dtype=bool), parts["entry"])
+        return predictor.path_survival(X, times, parts["id"], ends.entry, ends.time)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return a risk score, the expected cumulative hazard at the last training time: higher is worse."""
+        risk = self._predictor().cumulative_hazard(X, [self.time_scale_]).mean
+        return np.asarray(risk.to_numpy()[:, 0])
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return Antolini's concordance index of the posterior mean curves: 0.5 is chance, 1 is perfect."""
+        outcome = Outcome.from_any(y)
+        times, which = np.unique(outcome.time[outcome.event], return_inverse=True)
+        if len(times) == 0:
+            raise InputError(f"none of the {len(outcome)} rows has an event: the concordance index is not defined.")
+        survival = self.predict_survival(X, times).mean.to_numpy().T[which]
+        return antolini_concordance(outcome.time, outcome.event, survival)
+
+    def predict_survival_function(self, X: Any, return_array: bool = False) -> np.ndarray:
+        """Return one callable survival curve (posterior mean) for each row, as scikit-survival's estimators do.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            Covariates.
+        return_array : bool
+            Return the matrix of values at `unique_times_` instead.
+        """
+        return self._functions(self.predict_survival, X, return_array)
+
+    def predict_cumulative_hazard_function(self, X: Any, return_array: bool = False) -> np.ndarray:
+        """Return one callable cumulative hazard for each row; see :meth:`predict_survival_function`."""
+        return self._functions(self.predict_cumulative_hazard, X, return_array)
+
+    def _functions(self, predict: Any, X: Any, return_array: bool) -> np.ndarray:
+        check_is_fitted(self)
+        times = np.concatenate([[0.0], self.unique_times_])
+        values = predict(X, times).mean.to_numpy()
+        if return_array:
+            return np.asarray(values[:, 1:])
+        curves = np.empty(len(values), dtype=object)
+        curves[:] = [Curve(times, row) for row in values]
+        return curves
+
+    def to_inference_data(self, X: Any, y: Any, *, entry: Any = None) -> Any:
+        """Return draws, pointwise log-likelihoods and posterior predictive times for ArviZ.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (N, d)
+            Covariates.
+        y : as in `fit`
+            Outcomes of the same rows.
+        entry : array-like of shape (N,), optional
+            Entry times.
+
+        Returns
+        -------
+        arviz.InferenceData
+            With groups posterior (phi, theta), log_likelihood, posterior_predictive and observed_data.
+        """
+        from neuralsurv.interchange import inference_data
+
+        return inference_data(self._predictor(), X, Outcome.from_any(y, entry=entry))
+
+    def summary(self) -> Summary:
+        """Return what was fitted and how it went, as text (``print``) or a table in a notebook."""
+        check_is_fitted(self)
+        return summarise(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the fitted model to one file; :func:`neuralsurv.load` opens it.
+
+        The file is written next to its place and then moved there, so that a crash leaves the old one.
+        """
+        from neuralsurv.model_file import save
+
+        check_is_fitted(self)
+        save(self, path)
 
 
 def _category(message: str) -> type[NeuralSurvWarning]:
@@ -295,15 +482,28 @@ def _category(message: str) -> type[NeuralSurvWarning]:
     return QuadratureWarning if "trapezoid" in message else ConvergenceWarning
 
 
-def _index(X: Any) -> pd.Index:
-    return as_frame(X).index
-
-
-def _check_times(times: Any) -> np.ndarray:
-    values = np.atleast_1d(np.asarray(times, dtype=np.float64))
-    if values.ndim != 1 or len(values) == 0:
-        raise InputError(f"times has shape {values.shape}; give one or more times in a flat list.")
-    if not np.isfinite(values).all() or (values < 0).any():
-        bad = values[~np.isfinite(values) | (values < 0)][0]
-        raise InputError(f"times holds {bad:g}; every time must be a finite number of at least 0.")
-    return values
+def _read(
+    X: Any, y: Any, time: str | None, event: str | None, entry: Any, weight: Any, subject: Any
+) -> tuple[pd.DataFrame, Outcome, Any]:
+    """Return covariates, outcome and subjects from either form of the call."""
+    frame = as_frame(X)
+    taken = [name for name in (time, event, entry, weight, subject) if isinstance(name, str)]
+    for name in taken:
+        if name not in frame.columns:
+            raise InputError(f"there is no column {name!r}; the columns are {', '.join(map(str, frame.columns))}.")
+    columns = [frame[name] if isinstance(name, str) else name for name in (entry, weight, subject)]
+    if y is None:
+        if time is None or event is None:
+            raise InputError(
+                "NeuralSurv requires y to be passed, but the target y is None; or name the columns of X that hold "
+                "the outcome: fit(df, time='days', event='died')."
+            )
+        names = [name if isinstance(name, str) else default for name, default in ((entry, "entry"), (weight, "weight"))]
+        outcome = Outcome.from_arrays(frame[time], frame[event], columns[0], columns[1], names=(time, event, *names))
+    else:
+        if time is not None or event is not None:
+            raise InputError("the outcome is given twice: as y, and by the names of columns; give one of them.")
+        outcome = Outcome.from_any(y, entry=columns[0], weight=columns[1])
+    if len(frame) != len(outcome):
+        raise InputError(f"X has {len(frame)} rows but y has {len(outcome)}; both need one for each row.")
+    return frame.drop(columns=taken), outcome, columns[2]

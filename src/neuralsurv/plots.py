@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neuralsurv.errors import InputError
+from neuralsurv.metrics.kaplan_meier import kaplan_meier
 
 if TYPE_CHECKING:
+    from neuralsurv.data.outcome import Outcome
     from neuralsurv.model.prior import Gamma
     from neuralsurv.prediction import Prediction
 
@@ -114,4 +116,42 @@ def plot_phi(phi: Gamma, prior: Gamma, *, ax: Any = None) -> Any:
     target.set_ylim(bottom=0)
     target.margins(x=0)
     target.legend(frameon=False)
+    return target
+
+
+def plot_partial_dependence(prediction: Prediction, *, level: float = 0.9, ax: Any = None) -> Any:
+    """Draw one averaged quantity against the values of a covariate, with its band."""
+    target = axes(ax)
+    lower, upper = (part.to_numpy()[0] for part in prediction.interval(level))
+    middle = prediction.median.to_numpy()[0]
+    values = prediction.columns if prediction.columns is not None else np.arange(len(middle))
+    if np.issubdtype(np.asarray(values).dtype, np.number) and len(values) > 2:
+        target.plot(values, middle, color=COLOURS[0])
+        target.fill_between(values, lower, upper, color=COLOURS[0], alpha=0.2, linewidth=0)
+        target.margins(x=0)
+    else:
+        places = np.arange(len(values))
+        target.vlines(places, lower, upper, color=COLOURS[0], linewidth=2)
+        target.plot(places, middle, "o", color=COLOURS[0])
+        target.set_xticks(places, [str(value) for value in values])
+        target.margins(x=0.2)
+    target.set_xlabel(str(getattr(prediction.columns, "name", "")))
+    target.set_ylabel(prediction.name)
+    return target
+
+
+def plot_calibration(predicted: np.ndarray, outcome: Outcome, time: float, groups: int, *, ax: Any = None) -> Any:
+    """Draw the Kaplan–Meier estimate of groups of equal size against their mean prediction."""
+    if not 2 <= groups <= len(predicted) // 2:
+        raise InputError(f"groups={groups!r} does not suit {len(predicted)} rows; use 2 to {len(predicted) // 2}.")
+    target = axes(ax)
+    target.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+    for rows in np.array_split(np.argsort(predicted, kind="stable"), groups):
+        observed, low, high = kaplan_meier(outcome.select(rows), time)
+        middle = float(predicted[rows].mean())
+        target.vlines(middle, low, high, color=COLOURS[0], linewidth=2)
+        target.plot(middle, observed, "o", color=COLOURS[0])
+    target.set(xlim=(0, 1), ylim=(0, 1.02), aspect="equal")
+    target.set_xlabel(f"predicted survival at {time:g}")
+    target.set_ylabel("observed (Kaplan–Meier, 90 % interval)")
     return target

@@ -19,6 +19,8 @@ from neuralsurv.solvers.interface import Gaussian
 # time), each with this many Gauss–Legendre nodes.
 _LONGEST_PANEL = 1 / 50
 _PANEL_NODES = 2
+# Nodes for the integral of a single row, from its entry to its time.
+_ROW_NODES = 32
 # Far beyond the training range the number of pieces is bounded; such times are marked as extrapolated anyway.
 _MOST_PIECES = 500
 
@@ -107,6 +109,16 @@ class Posterior:
         sums = pieces.reshape(len(draws), people, len(edges) - 1, _PANEL_NODES).sum(3).cumsum(2)
         sums = torch.cat([sums.new_zeros(len(draws), people, 1), sums], dim=2)
         return draws.phi[:, None, None] * sums[:, :, which]
+
+    def log_likelihood_draws(self, draws: Draws, entry: Tensor, time: Tensor, event: Tensor, x: Tensor) -> Tensor:
+        """Return the log-likelihood of n rows for every draw, shape (S, n), for scaled time."""
+        rule = GaussLegendre(_ROW_NODES).nodes(entry, time, self.rho)
+        rows = x[rule.row]
+        mass = rule.weight / self.normaliser(rule.time, rows)
+        pieces = torch.sigmoid(self.g_draws(draws, rule.time, rows)) * mass
+        exposure = pieces.reshape(len(draws), len(x), _ROW_NODES).sum(2)
+        at_end = torch.log(self.hazard_draws(draws, time, x))
+        return torch.where(event, at_end, torch.zeros_like(at_end)) - draws.phi[:, None] * exposure
 
     def points_per_person(self, times: Tensor) -> int:
         """Return how many points the cumulative hazard of one person needs for `times`."""

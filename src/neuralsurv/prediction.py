@@ -99,8 +99,13 @@ class Prediction:
 
     @property
     def std(self) -> Any:
-        """Posterior standard deviation, shaped as the mean."""
-        return self._summary("std", lambda block: block.std(axis=0))
+        """Posterior standard deviation, shaped as the mean; infinite where some draws are."""
+        return self._summary("std", _spread)
+
+    @property
+    def unreached(self) -> Any:
+        """Share of draws that are infinite (a quantile that the curve does not reach), shaped as the mean."""
+        return self._summary("unreached", lambda block: np.isinf(block).mean(axis=0))
 
     @property
     def median(self) -> Any:
@@ -135,6 +140,8 @@ class Prediction:
         """Return a long table: one line for each person and column, with mean, median, interval and extrapolation."""
         lower, upper = self.interval(level)
         parts = {"mean": self.mean, "median": self.median, "lower": lower, "upper": upper}
+        if self.unreached.to_numpy().any():
+            parts["unreached"] = self.unreached
         if self.columns is None:
             frame = pd.DataFrame(parts)
             return frame.rename_axis(index=self.index.name or "person").reset_index()
@@ -150,6 +157,41 @@ class Prediction:
         from neuralsurv.plots import plot_prediction
 
         return plot_prediction(self, level=level, ax=ax, **options)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One person's curve as a function of time, in the form that scikit-survival's tools call.
+
+    Attributes
+    ----------
+    x : ndarray of shape (T,)
+        Times, from 0.
+    y : ndarray of shape (T,)
+        Posterior mean at these times; between them the curve is interpolated linearly.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        """The range of times at which the curve may be called."""
+        return float(self.x[0]), float(self.x[-1])
+
+    def __call__(self, times: Any) -> Any:
+        """Return the curve at times inside its domain."""
+        at = np.asarray(times, dtype=np.float64)
+        low, high = self.domain
+        if at.size and not (np.min(at) >= low and np.max(at) <= high):
+            raise InputError(f"the curve is known from {low:g} to {high:g} only; use predict_survival for other times.")
+        return np.interp(at, self.x, self.y)
+
+
+def _spread(block: np.ndarray) -> np.ndarray:
+    infinite = np.isinf(block).any(axis=0)
+    finite = np.where(infinite, 0.0, block)
+    return np.asarray(np.where(infinite, np.inf, finite.std(axis=0)))
 
 
 def _quantile(block: np.ndarray, probability: float) -> np.ndarray:

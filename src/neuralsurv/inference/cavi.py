@@ -45,6 +45,8 @@ class CaviInfo:
         The largest relative change of a block of parameters in each sweep.
     converged : bool
         Whether the last change was below the tolerance.
+    interrupted : bool
+        Whether the user stopped the sweeps (Ctrl-C) after at least one of them.
     latent_points : float
         Expected number of latent points, Σλ, at the end.
     """
@@ -52,6 +54,7 @@ class CaviInfo:
     elbo: tuple[float, ...]
     change: tuple[float, ...]
     converged: bool
+    interrupted: bool
     latent_points: float
 
     @property
@@ -177,9 +180,16 @@ def fit(
     """
     trace: list[float] = []
     changes: list[float] = []
-    converged = False
-    while len(trace) < max_sweeps and not converged:
-        new = sweep(problem, linearised, solver, state)
+    converged = interrupted = False
+    while len(trace) < max_sweeps and not converged and not interrupted:
+        try:
+            new = sweep(problem, linearised, solver, state)
+        except KeyboardInterrupt:
+            # The state of the last finished sweep is a posterior like any other, only not the final one.
+            if state.theta is None:
+                raise
+            interrupted = True
+            continue
         assert new.theta is not None
         bound = elbo(problem, new.m, new.v, new.phi, new.theta.divergence(problem.weight_prior.precision))
         if not torch.isfinite(torch.tensor(bound)):
@@ -191,4 +201,4 @@ def fit(
         if report is not None:
             report(len(trace), bound, changes[-1])
     latent = state.phi.shape - problem.phi_prior.shape - problem.event_count
-    return state, CaviInfo(tuple(trace), tuple(changes), converged, latent)
+    return state, CaviInfo(tuple(trace), tuple(changes), converged, interrupted, latent)

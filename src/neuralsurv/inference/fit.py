@@ -92,13 +92,15 @@ def _words(advance: Advance) -> mode.Report:
 
 
 def find_mode(
-    problem: Problem, choices: Choices, seed: int, verbose: bool | str | int
+    problem: Problem, choices: Choices, seed: int, verbose: bool | str | int, warm: Tensor | None = None
 ) -> tuple[mode.Mode, list[float]]:
-    """Search from several seeded starts and keep the best mode."""
+    """Search from several seeded starts, or from where an earlier fit ended, and keep the best mode."""
     search = mode.em if choices.mode == "em" else mode.direct
+    usable = warm is not None and len(warm) == problem.network.size
+    starts = [warm] if warm is not None and usable else mode.random_starts(problem, choices.starts, seed)
     found = []
-    for number, theta in enumerate(mode.random_starts(problem, choices.starts, seed), 1):
-        title = f"mode, start {number} of {choices.starts}"
+    for number, theta in enumerate(starts, 1):
+        title = f"mode, start {number} of {len(starts)}"
         with bar(title, None, verbose) as advance:
             found.append(search(problem, theta, report=_words(advance)))
     return mode.best_of(found), [one.objective for one in found]
@@ -114,6 +116,7 @@ def fit(
     *,
     seed: int,
     verbose: bool | str | int = False,
+    warm: Tensor | None = None,
 ) -> Fit:
     """Fit the model of the paper.
 
@@ -131,9 +134,11 @@ def fit(
         Seed of the random starts.
     verbose : bool or "auto"
         Whether to show progress.
+    warm : Tensor of shape (m,), optional
+        The mode of an earlier fit, to start from in place of random draws; ignored if the network has changed.
     """
     problem = build_problem(time, event, entry, weight, x, choices, seed)
-    start, objectives = find_mode(problem, choices, seed, verbose)
+    start, objectives = find_mode(problem, choices, seed, verbose, warm)
     linearised = linearise(problem, start.theta)
     solver = PrimalSolver(linearised.jacobian, problem.weight_prior.precision)
     state = cavi.start(problem, linearised, start.theta, start.phi, choices.spread)

@@ -14,9 +14,11 @@ _LOG_2 = 0.6931471805599453
 
 
 def log_cosh_half(c: Tensor) -> Tensor:
-    r"""Return :math:`\log\cosh(c/2)` without overflow."""
+    r"""Return :math:`\log\cosh(c/2)` to working precision, without overflow."""
     size = c.abs()
-    return size / 2 + softplus(-size) - _LOG_2
+    # The terms of the form for large c cancel near 0, where the result is as small as c**2 / 8.
+    near_zero = torch.log1p(2 * torch.sinh(size.clamp(max=1) / 4) ** 2)
+    return torch.where(size < 1, near_zero, size / 2 + softplus(-size) - _LOG_2)
 
 
 def polya_gamma_mean(c: Tensor) -> Tensor:
@@ -31,7 +33,8 @@ def polya_gamma_mean(c: Tensor) -> Tensor:
 
 def polya_gamma_divergence(c: Tensor) -> Tensor:
     r"""Return the KL divergence of PG(1, c) from PG(1, 0), :math:`\log\cosh(c/2) - c^2\mathrm{E}[\omega]/2`."""
-    return log_cosh_half(c) - c**2 * polya_gamma_mean(c) / 2
+    # It is c**4 / 192 near 0, below the rounding of the two terms: what rounding makes of it must not be negative.
+    return (log_cosh_half(c) - c**2 * polya_gamma_mean(c) / 2).clamp_min(0)
 
 
 def log_thinning(m: Tensor, s: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ _BLOCK = 8192
 
 
 def log_baseline(time: Tensor, rho: float) -> Tensor:
-    r"""Return :math:`(\rho-1)\log t`, the log of the baseline hazard for :math:`\phi = 1`."""
-    return (rho - 1) * torch.log(time)
+    r"""Return :math:`(\rho-1)\log t`, the log of the baseline hazard for :math:`\phi = 1`; 0 for :math:`\rho = 1`."""
+    return torch.xlogy(rho - 1, time)
 
 
 def hazard(phi: Tensor, time: Tensor, g: Tensor, z: Tensor, rho: float) -> Tensor:

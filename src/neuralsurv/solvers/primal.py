@@ -114,6 +114,7 @@ class PrimalSolver:
             scaled = block * root
             matrix.addmm_(scaled.T, scaled)
             start += len(block)
-        factor = cholesky(matrix)
+        # Row-major, as a file holds it: the same numbers in another layout would round differently.
+        factor = cholesky(matrix).contiguous()
         mean = torch.cholesky_solve((self.jacobian.T @ slope)[:, None], factor).squeeze(1)
         return PrimalGaussian(mean, factor)

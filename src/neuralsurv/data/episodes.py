@@ -1,0 +1,55 @@
+"""Episodes: the pieces (entry, time] of people whose covariates change, tied together by a subject id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from neuralsurv.data.outcome import rows_phrase
+from neuralsurv.errors import InputError
+
+
+def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.ndarray | None) -> np.ndarray:
+    """Check that no subject is in two episodes at once, nor observed after its event.
+
+    Parameters
+    ----------
+    subject : array-like of shape (N,)
+        Whose episode each row is.
+    entry, time : ndarray of shape (N,)
+        The episodes.
+    event : bool ndarray of shape (N,), optional
+        Whether the episode ends with the event.
+
+    Returns
+    -------
+    ndarray of shape (N,)
+        The subjects as an array.
+    """
+    who = np.asarray(subject)
+    if who.ndim != 1 or len(who) != len(time):
+        raise InputError(f"id has shape {who.shape}, but there are {len(time)} rows; give one id a row.")
+    gone = np.asarray(pd.isna(who))
+    if gone.any():
+        raise InputError(f"id is missing in {rows_phrase(gone)}; every episode needs the subject it belongs to.")
+    codes = pd.factorize(who)[0]
+    order = np.lexsort((entry, codes))
+    same = codes[order][1:] == codes[order][:-1]
+    overlap = same & (entry[order][1:] < time[order][:-1])
+    if overlap.any():
+        row = order[1:][overlap][0]
+        raise InputError(
+            f"subject {who[row]!r} has overlapping episodes: one starts at {entry[row]:g} (row {row}) before the one "
+            f"before it ends; {int(overlap.sum())} such pair(s). Correct the entry times."
+        )
+    if event is not None:
+        after = same & event[order][:-1]
+        if after.any():
+            row = order[1:][after][0]
+            raise InputError(
+                f"subject {who[row]!r} is observed after its event (row {row}); {int(after.sum())} such row(s). "
+                "Only the last episode of a subject may end with the event."
+            )
+    return who

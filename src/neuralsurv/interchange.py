@@ -1,0 +1,44 @@
+"""Draws in the form that ArviZ reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from neuralsurv.data.outcome import Outcome
+from neuralsurv.errors import InputError
+from neuralsurv.predictor import Predictor
+
+
+def inference_data(predictor: Predictor, X: Any, outcome: Outcome) -> Any:
+    """Return an ``arviz.InferenceData`` with one chain of independent draws.
+
+    The log-likelihood is that of the rows in the user's unit of time, times the row weight. The posterior
+    predictive time of a row is drawn given its entry and cut at the last training time, as an end of study would.
+    """
+    try:
+        import arviz
+    except ImportError as error:
+        raise InputError("to_inference_data needs ArviZ: pip install 'neuralsurv[arviz]'.") from error
+    x = predictor.encode(X)
+    if len(x) != len(outcome):
+        raise InputError(f"X has {len(x)} rows but y has {len(outcome)}; both need one for each row.")
+    draws = predictor.draws()
+    entry, time = predictor.scaled(outcome.entry), predictor.scaled(outcome.time)
+    event = torch.from_numpy(outcome.event)
+    rows = []
+    for part in torch.split(torch.arange(len(x)), 256):
+        rows.append(predictor.posterior.log_likelihood_draws(draws, entry[part], time[part], event[part], x[part]))
+    likelihood = torch.cat(rows, dim=1).numpy()
+    # The density of an event is per unit of time: back from scaled time to the user's.
+    likelihood = (likelihood - outcome.event * np.log(predictor.time_scale)) * outcome.weight
+    predicted = predictor.event_time_after(X, outcome.entry).draws
+    return arviz.from_dict(
+        posterior={"phi": draws.phi.numpy()[None], "theta": draws.theta.numpy()[None]},
+        log_likelihood={"time": likelihood[None]},
+        posterior_predictive={"time": np.minimum(predicted, predictor.time_scale)[None]},
+        observed_data={"time": outcome.time, "event": outcome.event.astype(int)},
+        dims={"theta": ["weight"], "time": ["row"], "event": ["row"]},
+    )

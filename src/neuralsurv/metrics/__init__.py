@@ -1,0 +1,1 @@
+"""Measures of how good predicted survival curves are."""

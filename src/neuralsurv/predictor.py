@@ -1,0 +1,324 @@
+"""From a posterior and rows of covariates to predictions. Time is the user's here and scaled inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from neuralsurv.data.episodes import check_episodes
+from neuralsurv.data.features import Encoding, as_frame
+from neuralsurv.errors import InputError
+from neuralsurv.model.functionals import invert, level_at, restricted_mean
+from neuralsurv.posterior import Draws, Posterior, people_blocks
+from neuralsurv.prediction import Prediction
+from neuralsurv.progress import bar
+
+# Quantiles, restricted means and event times are read off a curve at this many equal steps.
+_STEPS = 200
+
+Compute = Callable[[Draws, Tensor, slice], Tensor]
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Everything a prediction needs.
+
+    Attributes
+    ----------
+    posterior : Posterior
+        The posterior, in scaled time.
+    encoding : Encoding
+        How covariates become numbers.
+    time_scale : float
+        The largest training time, in the user's unit.
+    count, seed : int
+        Number and seed of the joint draws.
+    verbose : bool or "auto"
+        Whether to show progress.
+    """
+
+    posterior: Posterior
+    encoding: Encoding
+    time_scale: float
+    count: int
+    seed: int
+    verbose: bool | str | int
+
+    def encode(self, X: Any) -> Tensor:
+        """Return the encoded covariates, shape (n, p)."""
+        return torch.from_numpy(np.ascontiguousarray(self.encoding.transform(X)))
+
+    def scaled(self, times: np.ndarray) -> Tensor:
+        """Return times in scaled units."""
+        return torch.from_numpy(np.asarray(times, dtype=np.float64) / self.time_scale)
+
+    def draws(self) -> Draws:
+        """Return the joint draws, the same ones every time."""
+        return self.posterior.draw(self.count, self.seed)
+
+    def predict(
+        self,
+        name: str,
+        X: Any,
+        compute: Compute,
+        *,
+        points: int,
+        columns: pd.Index | None = None,
+        extrapolated: np.ndarray | bool = False,
+        index: pd.Index | None = None,
+    ) -> Prediction:
+        """Wrap a computation on blocks of people into a Prediction.
+
+        Parameters
+        ----------
+        name : str
+            What is predicted.
+        X : DataFrame or array-like of shape (n, d)
+            Covariates.
+        compute : callable
+            From the draws, the encoded rows of a block and its slice to values of shape (S, block, k).
+        points : int
+            How many points a person needs, for the size of the blocks.
+        columns, extrapolated, index
+            Labels; see :class:`~neuralsurv.prediction.Prediction`.
+        """
+        x = self.encode(X)
+        people = as_frame(X).index if index is None else index
+        width = 1 if columns is None else len(columns)
+
+        def blocks() -> Iterator[np.ndarray]:
+            draws = self.draws()
+            numbers = points * (self.posterior.network.size + 3 * self.count)
+            with bar(f"predicting {name}", len(people), self.verbose if len(people) > 1000 else False) as advance:
+                for part in people_blocks(len(people), numbers):
+                    yield compute(draws, x[part], part).numpy().reshape(self.count, part.stop - part.start, width)
+                    advance(part.stop, f"{part.stop} of {len(people)} people")
+
+        beyond = np.broadcast_to(np.asarray(extrapolated, dtype=bool), (width,)).copy()
+        return Prediction(name, people, columns, beyond, self.count, blocks)
+
+    def along(self, name: str, X: Any, times: Any, curve: Callable[[Draws, Tensor, Tensor], Tensor]) -> Prediction:
+        """Predict a quantity along times, which may come in any order."""
+        values = check_times(times)
+        order = np.argsort(values, kind="stable")
+        back = np.argsort(order, kind="stable")
+        scaled = self.scaled(values[order])
+        return self.predict(
+            name,
+            X,
+            lambda draws, x, part: curve(draws, scaled, x)[:, :, back],
+            points=self.posterior.points_per_person(scaled),
+            columns=pd.Index(values, name="time"),
+            extrapolated=values > self.time_scale,
+        )
+
+    def survival(self, X: Any, times: Any) -> Prediction:
+        """Survival probability at times."""
+        return self.along("survival", X, times, lambda d, t, x: torch.exp(-self.cumulative(d, t, x)))
+
+    def cumulative_hazard(self, X: Any, times: Any) -> Prediction:
+        """Cumulative hazard at times."""
+        return self.along("cumulative hazard", X, times, self.cumulative)
+
+    def hazard(self, X: Any, times: Any) -> Prediction:
+        """Hazard at times, in events per unit of the user's time."""
+        values = check_times(times)
+        if self.posterior.rho != 1 and (values == 0).any():
+            raise InputError("the hazard at time 0 is 0 or infinite unless rho is 1; ask for times above 0.")
+
+        def hazard(draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
+            time, rows = scaled.repeat(len(x)), x.repeat_interleave(len(scaled), 0)
+            return self.posterior.hazard_draws(draws, time, rows).reshape(len(draws), len(x), -1) / self.time_scale
+
+        return self.along("hazard", X, times, hazard)
+
+    def g(self, X: Any, times: Any) -> Prediction:
+        """Output of the network at times."""
+
+        def g(draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
+            time, rows = scaled.repeat(len(x)), x.repeat_interleave(len(scaled), 0)
+            return self.posterior.g_draws(draws, time, rows).reshape(len(draws), len(x), -1)
+
+        return self.along("g", X, times, g)
+
+    def conditional_survival(self, X: Any, times: Any, given: float) -> Prediction:
+        """Survival at times of people who are known to be alive at `given`; 1 before that."""
+        alive = float(check_times(given)[0])
+
+        def conditional(draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
+            edge = self.scaled(np.array([alive]))
+            later = torch.maximum(scaled, edge)
+            both = self.cumulative(draws, torch.cat([edge, later]), x)
+            return torch.exp(both[:, :, :1] - both[:, :, 1:])
+
+        return self.along("survival", X, times, conditional)
+
+    def quantile(self, X: Any, q: Any) -> Prediction:
+        """Time by which a share q of people like this have had the event; infinite beyond the training range."""
+        shares = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        if shares.ndim != 1 or not ((shares > 0) & (shares < 1)).all():
+            raise InputError(f"q={q!r} must lie strictly between 0 and 1; use 0.5 for the median.")
+        levels = torch.from_numpy(-np.log1p(-shares))
+        edges = self.scaled(np.linspace(0, self.time_scale, _STEPS + 1))
+
+        def quantile(draws: Draws, x: Tensor, part: slice) -> Tensor:
+            curves = self.cumulative(draws, edges, x)
+            return invert(edges, curves, levels.expand(*curves.shape[:2], -1)) * self.time_scale
+
+        name = "median event time" if np.isscalar(q) and q == 0.5 else "event time quantile"
+        columns = None if np.isscalar(q) else pd.Index(shares, name="q")
+        return self.predict(name, X, quantile, points=self.posterior.points_per_person(edges), columns=columns)
+
+    def event_time(self, X: Any) -> Prediction:
+        """Return draws of the person's own event time from its posterior predictive distribution."""
+        return self.event_time_after(X, np.zeros(len(as_frame(X))))
+
+    def event_time_after(self, X: Any, entry: np.ndarray) -> Prediction:
+        """Return draws of the own event time of people who are event-free at their `entry`, shape (n,)."""
+        edges = self.scaled(np.linspace(0, self.time_scale, _STEPS + 1))
+        start = self.scaled(entry)
+
+        def event_time(draws: Draws, x: Tensor, part: slice) -> Tensor:
+            # One stream for each person, so that the draws do not depend on how people are cut into blocks.
+            people = range(part.start, part.stop)
+            chance = [np.random.default_rng((self.seed, k)).exponential(size=len(draws)) for k in people]
+            curves = self.cumulative(draws, edges, x)
+            level = torch.from_numpy(np.stack(chance, axis=1)) + level_at(edges, curves, start[part])
+            return invert(edges, curves, level[:, :, None]) * self.time_scale
+
+        return self.predict("event time", X, event_time, points=self.posterior.points_per_person(edges))
+
+    def rmst(self, X: Any, horizon: float) -> Prediction:
+        """Restricted mean survival time up to `horizon`."""
+        limit = check_horizon(horizon)
+        edges = self.scaled(np.linspace(0, limit, _STEPS + 1))
+        return self.predict(
+            f"restricted mean survival time to {limit:g}",
+            X,
+            lambda draws, x, part: restricted_mean(edges, self.cumulative(draws, edges, x)) * self.time_scale,
+            points=self.posterior.points_per_person(edges),
+            extrapolated=limit > self.time_scale,
+        )
+
+    def difference(self, X_a: Any, X_b: Any, times: Any = None, horizon: float | None = None) -> Prediction:
+        """Difference a − b of survival at times, or of the restricted mean up to a horizon, from the same draws."""
+        if (times is None) == (horizon is None):
+            raise InputError("give either times (difference of survival) or horizon (difference of restricted means).")
+        a, b = as_frame(X_a), as_frame(X_b)
+        if len(b) not in (1, len(a)):
+            raise InputError(f"X_a has {len(a)} rows and X_b {len(b)}; give as many, or a single row in X_b.")
+        x_b = self.encode(X_b)
+
+        def other(part: slice) -> Tensor:
+            return x_b if len(x_b) == 1 else x_b[part]
+
+        if horizon is not None:
+            limit = check_horizon(horizon)
+            edges = self.scaled(np.linspace(0, limit, _STEPS + 1))
+
+            def gap(draws: Draws, x: Tensor, part: slice) -> Tensor:
+                sums = [restricted_mean(edges, self.cumulative(draws, edges, rows)) for rows in (x, other(part))]
+                return (sums[0] - sums[1]) * self.time_scale
+
+            name = f"difference of restricted means to {limit:g}"
+            points = 2 * self.posterior.points_per_person(edges)
+            return self.predict(name, X_a, gap, points=points, extrapolated=limit > self.time_scale)
+        values = check_times(times)
+        order = np.argsort(values, kind="stable")
+        back = np.argsort(order, kind="stable")
+        scaled = self.scaled(values[order])
+
+        def difference(draws: Draws, x: Tensor, part: slice) -> Tensor:
+            curves = [torch.exp(-self.cumulative(draws, scaled, rows)) for rows in (x, other(part))]
+            return (curves[0] - curves[1])[:, :, back]
+
+        return self.predict(
+            "difference of survival",
+            X_a,
+            difference,
+            points=2 * self.posterior.points_per_person(scaled),
+            columns=pd.Index(values, name="time"),
+            extrapolated=values > self.time_scale,
+        )
+
+    def path_survival(self, X: Any, times: Any, subject: Any, entry: np.ndarray, time: np.ndarray) -> Prediction:
+        """Survival of subjects whose covariates change, along their episodes and given the start of the first.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (N, d)
+            Covariates of the episodes.
+        times : array-like of shape (T,)
+            Times, not after the end of a subject's last episode.
+        subject : array-like of shape (N,)
+            Whose episode each row is.
+        entry, time : ndarray of shape (N,)
+            The episodes; those of a subject must follow each other without a gap.
+        """
+        values = check_times(times)
+        codes, people = pd.factorize(check_episodes(subject, entry, time, None), sort=False)
+        _check_paths(codes, people, entry, time, values)
+        x = self.encode(X)
+        width = len(values)
+
+        def blocks() -> Iterator[np.ndarray]:
+            draws = self.draws()
+            for person in range(len(people)):
+                total = torch.zeros(self.count, width, dtype=torch.float64)
+                for row in np.flatnonzero(codes == person):
+                    ends = np.clip(values, entry[row], time[row])
+                    order = np.argsort(ends, kind="stable")
+                    edges = self.scaled(np.concatenate([entry[row : row + 1], ends[order]]))
+                    curve = self.cumulative(draws, edges, x[row : row + 1])[:, 0]
+                    total += (curve[:, 1:] - curve[:, :1])[:, np.argsort(order, kind="stable")]
+                yield torch.exp(-total).numpy()[:, None, :]
+
+        index = pd.Index(people, name="id")
+        columns = pd.Index(values, name="time")
+        return Prediction("survival", index, columns, values > self.time_scale, self.count, blocks)
+
+    def cumulative(self, draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
+        """Cumulative hazard of a block, shape (S, n, T)."""
+        return self.posterior.cumulative_hazard_draws(draws, scaled, x)
+
+
+def _check_paths(codes: np.ndarray, people: Any, entry: np.ndarray, time: np.ndarray, values: np.ndarray) -> None:
+    for person, name in enumerate(people):
+        rows = np.flatnonzero(codes == person)
+        rows = rows[np.argsort(entry[rows])]
+        gaps = entry[rows][1:] != time[rows][:-1]
+        if gaps.any():
+            raise InputError(
+                f"the path of subject {name!r} has a gap after time {time[rows][:-1][gaps][0]:g}; its episodes must "
+                "follow each other."
+            )
+        if values.max() > time[rows][-1]:
+            raise InputError(
+                f"times go up to {values.max():g}, but the path of subject {name!r} ends at {time[rows][-1]:g}; "
+                "extend its last episode or ask for earlier times."
+            )
+
+
+def check_times(times: Any) -> np.ndarray:
+    """Return times as a flat float array, or say what is wrong with them."""
+    values = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    if values.ndim != 1 or len(values) == 0:
+        raise InputError(f"times has shape {values.shape}; give one or more times in a flat list.")
+    bad = ~np.isfinite(values) | (values < 0)
+    if bad.any():
+        raise InputError(f"times holds {values[bad][0]:g}; every time must be a finite number of at least 0.")
+    return values
+
+
+def check_horizon(horizon: Any) -> float:
+    """Return a horizon, or say what is wrong with it."""
+    limit = float(horizon)
+    if not 0 < limit < np.inf:
+        raise InputError(f"horizon={horizon!r} must be a positive, finite time.")
+    return limit

@@ -1,0 +1,81 @@
+"""A fit in one table: data, choices, convergence, phi and rho, ELBO, warnings."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from neuralsurv.estimator import NeuralSurv
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Rows of (section, name, value); prints as text and shows as a table in a notebook."""
+
+    rows: tuple[tuple[str, str, str], ...]
+    warnings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the table as text."""
+        width = max(len(name) for _, name, _ in self.rows)
+        lines: list[str] = []
+        section = ""
+        for group, name, value in self.rows:
+            if group != section:
+                lines += ([""] if lines else []) + [group]
+                section = group
+            lines.append(f"  {name:<{width}}  {value}")
+        lines += ["", "Warnings"] + [f"  - {text}" for text in self.warnings or ("none",)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the table as HTML."""
+        cells, section = [], ""
+        for group, name, value in self.rows:
+            head = group if group != section else ""
+            section = group
+            cells.append(
+                f"<tr><th scope='row'>{html.escape(head)}</th><td>{html.escape(name)}</td>"
+                f"<td>{html.escape(value)}</td></tr>"
+            )
+        notes = "".join(f"<li>{html.escape(text)}</li>" for text in self.warnings)
+        warnings = f"<p>Warnings</p><ul>{notes}</ul>" if notes else "<p>No warnings.</p>"
+        return f"<table>{''.join(cells)}</table>{warnings}"
+
+
+def summarise(model: NeuralSurv) -> Summary:
+    """Collect the summary of a fitted model."""
+    found, posterior = model.diagnostics_, model.posterior_
+    low, high = posterior.phi.interval(0.9)
+    data = model.training_
+    state = "converged" if found.converged else "interrupted" if found.interrupted else "not converged"
+    rows = [
+        ("Data", "rows", f"{data['rows']:,.0f}"),
+        ("Data", "events", f"{data['events']:,.0f} ({data['events'] / data['rows']:.0%})"),
+        ("Data", "rows with late entry", f"{data['truncated']:,.0f}"),
+        ("Data", "covariates", f"{model.n_features_in_} ({len(model.encoding_.outputs)} after encoding)"),
+        ("Data", "last training time", f"{model.time_scale_:g}"),
+        ("Model", "preset", str(model.preset)),
+        ("Model", "network", _network(model)),
+        ("Model", "weights", f"{posterior.network.size:,}"),
+        ("Model", "rho", f"{posterior.rho:g}"),
+        ("Fit", "mode, objective of each start", ", ".join(f"{value:.2f}" for value in found.mode_objectives)),
+        ("Fit", "variational sweeps", f"{found.sweeps} ({state})"),
+        ("Fit", "ELBO", f"{model.elbo_[-1]:.3f}"),
+        ("Posterior", "phi, mean [90% interval]", f"{posterior.phi.mean:.3f} [{low:.3f}, {high:.3f}] in scaled time"),
+        ("Posterior", "latent points", f"{found.latent_points:.1f} ({found.latent_share:.0%} of all points)"),
+    ]
+    return Summary(tuple(rows), found.messages)
+
+
+def _network(model: NeuralSurv) -> str:
+    network = model.posterior_.network
+    hidden = getattr(network, "hidden", None)
+    if hidden is None:
+        return type(network).__name__
+    shape = "-".join(str(width) for width in hidden) or "linear"
+    return f"{shape} {getattr(network, 'activation', '')}".strip()
