@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint docs clean
+.PHONY: help venv demo test lint docs pictures clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -37,6 +37,10 @@ lint: $(STAMP) ## check style, format and types
 
 docs: $(STAMP) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --site-dir site
+
+pictures: $(STAMP) ## make the pictures of the documentation anew
+	$(BIN)/python -m neuralsurv.cli.demo --out docs/images
+	$(BIN)/python tests/pages.py docs/tutorial.md
 
 clean: ## remove what the other targets made, except .venv
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

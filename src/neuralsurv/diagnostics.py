@@ -31,7 +31,8 @@ class Diagnostics:
     latent_points : float
         Expected number of latent points. None left means that the posterior has collapsed.
     latent_share : float
-        Latent points among all points: the average of 1 − σ(g) over the time at risk.
+        Latent points among all points: the average of 1 − σ(g) over the time at risk, unless the prior of phi is
+        strong.
     collapsed : bool
         Whether that share is below 5 %: the shape of q(phi) is then the prior's plus the number of events, σ(g) is
         close to 1 for everybody, and covariates have next to no effect.
@@ -70,7 +71,7 @@ def diagnose(fit: Fit) -> Diagnostics:
     if fit.info.interrupted:
         messages.append(
             f"the variational sweeps were interrupted after {fit.info.sweeps}; the model can be used, but has not "
-            "converged. Fit again with warm_start=True to go on from here."
+            "converged. Fit again with warm_start=True to sweep on without a new search for the mode."
         )
     elif not fit.info.converged:
         change = f"; the last relative change was {fit.info.change[-1]:.2g}" if fit.info.change else ""

@@ -173,8 +173,8 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         X: Any,
         y: Any = None,
         *,
-        time: str | None = None,
-        event: str | None = None,
+        time: Any = None,
+        event: Any = None,
         entry: Any = None,
         weight: Any = None,
         id: Any = None,
@@ -188,9 +188,9 @@ class NeuralSurv(PlotMethods, BaseEstimator):
             Covariates: numbers, text, categories, bools; gaps are allowed. With `time` and `event`, the whole table.
         y : structured array, DataFrame, tuple
             Outcome: a structured array (bool event, time), ``(time, event)``, ``(entry, time, event)``, or a frame
-            with columns time and event. Leave it out when `time` and `event` name columns of X.
-        time, event : str, optional
-            Names of the columns of X that hold the outcome.
+            with columns time and event. Leave it out when `time` and `event` are given.
+        time, event : str or array-like of shape (N,), optional
+            The outcome by itself: names of columns of X, or arrays. Named columns are not used as covariates.
         entry : str or array-like of shape (N,), optional
             When each row enters observation (left truncation, or the start of an episode).
         weight, sample_weight : str or array-like of shape (N,), optional
@@ -204,19 +204,20 @@ class NeuralSurv(PlotMethods, BaseEstimator):
             The fitted estimator itself.
         """
         choices = resolve(**{name: value for name, value in self.get_params().items() if name not in _NOT_CHOICES})
-        if not isinstance(self.draws, (int, np.integer)) or self.draws < 1:
-            raise InputError(f"draws={self.draws!r} must be a whole number of at least 1.")
+        self._check_draws()
         if weight is not None and sample_weight is not None:
             raise InputError("weight and sample_weight are two names for one thing; give one of them.")
         weight = sample_weight if weight is None else weight
-        frame, outcome, subject = _read(X, y, time, event, entry, weight, id)
-        outcome.check_fittable()
+        given = {"time": time, "event": event, "entry": entry, "weight": weight, "id": id}
+        frame, outcome, subject, named = _read(X, y, given)
         # A weight of zero means that the row is not there; it must not set the scale of time or of a covariate.
         present = outcome.weight > 0
+        if not present.any():
+            raise InputError(f"every one of the {len(outcome)} rows has a weight of zero; there is nothing to fit.")
         outcome, frame = outcome.select(present), frame[present]
         outcome.check_fittable()
         if subject is not None:
-            check_episodes(np.asarray(subject)[present], outcome.entry, outcome.time, outcome.event)
+            check_episodes(subject[present], outcome.entry, outcome.time, outcome.event)
         encoding = Encoding.fit(frame, outcome.risk_weight(), standardise=self.standardise)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
         scale = float(outcome.time.max())
@@ -232,8 +233,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
             verbose=self.verbose,
             warm=warm,
         )
-        names = {"time": time, "event": event, "entry": entry, "weight": weight, "id": id}
-        self.columns_ = {key: name for key, name in names.items() if isinstance(name, str)}
+        self.columns_ = named
         self._keep(result, encoding, outcome, scale, int(seeds[1]))
         self._keep_names(X, frame)
         for message in self.diagnostics_.messages:
@@ -270,8 +270,22 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _predictor(self) -> Predictor:
+    def _check_draws(self) -> None:
+        if not isinstance(self.draws, (int, np.integer)) or self.draws < 1:
+            raise InputError(f"draws={self.draws!r} must be a whole number of at least 1.")
+
+    def _predictor(self, *tables: Any) -> Predictor:
+        """Return what predicts for the rows of `tables`."""
         check_is_fitted(self)
+        self._check_draws()
+        for X in tables:
+            # A matrix has no names to go by, so its width is all there is to check; the words are scikit-learn's.
+            width = self.n_features_in_ if hasattr(X, "__dataframe__") else as_frame(X).shape[1]
+            if width != self.n_features_in_:
+                raise InputError(
+                    f"X has {width} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
+                    "as input."
+                )
         return Predictor(
             self.posterior_, self.encoding_, self.time_scale_, int(self.draws), self._draw_seed, self.verbose
         )
@@ -291,19 +305,19 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         Prediction
             With ``.mean``, ``.median``, ``.interval(0.9)``, ``.draws``, ``.to_frame()``, ``.plot()``.
         """
-        return self._predictor().survival(X, times)
+        return self._predictor(X).survival(X, times)
 
     def predict_cumulative_hazard(self, X: Any, times: Any) -> Prediction:
         """Predict cumulative hazards; parameters and return value as in :meth:`predict_survival`."""
-        return self._predictor().cumulative_hazard(X, times)
+        return self._predictor(X).cumulative_hazard(X, times)
 
     def predict_hazard(self, X: Any, times: Any) -> Prediction:
         """Predict hazards, in events per unit of the user's time; parameters as in :meth:`predict_survival`."""
-        return self._predictor().hazard(X, times)
+        return self._predictor(X).hazard(X, times)
 
     def predict_g(self, X: Any, times: Any) -> Prediction:
         """Predict the network's output g, the logit of the hazard's share of its ceiling."""
-        return self._predictor().g(X, times)
+        return self._predictor(X).g(X, times)
 
     def predict_conditional_survival(self, X: Any, times: Any, given: float) -> Prediction:
         """Predict survival of people who are known to be event-free at time `given`.
@@ -317,7 +331,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         given : float
             Time that the person has reached.
         """
-        return self._predictor().conditional_survival(X, times, given)
+        return self._predictor(X).conditional_survival(X, times, given)
 
     def predict_quantile(self, X: Any, q: Any) -> Prediction:
         """Predict the time by which a share `q` of people like this have had the event.
@@ -335,11 +349,11 @@ class NeuralSurv(PlotMethods, BaseEstimator):
             A draw whose curve does not come that far within the training range is infinite; ``.unreached`` is the
             share of such draws.
         """
-        return self._predictor().quantile(X, q)
+        return self._predictor(X).quantile(X, q)
 
     def predict_median(self, X: Any) -> Prediction:
         """Predict the median event time; see :meth:`predict_quantile`."""
-        return self._predictor().quantile(X, 0.5)
+        return self._predictor(X).quantile(X, 0.5)
 
     def predict_event_time(self, X: Any) -> Prediction:
         """Predict the person's own event time: ``.interval(0.9)`` is a prediction interval for it.
@@ -347,11 +361,11 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         The draws come from the posterior predictive distribution, so they hold both what is not known of the curve
         and the chance that remains when it is known. A draw beyond the training range is infinite.
         """
-        return self._predictor().event_time(X)
+        return self._predictor(X).event_time(X)
 
     def predict_rmst(self, X: Any, horizon: float) -> Prediction:
         """Predict the restricted mean survival time: the mean time without the event up to `horizon`."""
-        return self._predictor().rmst(X, horizon)
+        return self._predictor(X).rmst(X, horizon)
 
     def predict_difference(self, X_a: Any, X_b: Any, times: Any = None, *, horizon: float | None = None) -> Prediction:
         """Predict differences between people, from joint draws.
@@ -370,7 +384,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         Prediction
             a − b.
         """
-        return self._predictor().difference(X_a, X_b, times, horizon)
+        return self._predictor(X_a, X_b).difference(X_a, X_b, times, horizon)
 
     def predict_survival_path(
         self, X: Any, times: Any, *, entry: Any = None, time: Any = None, id: Any = None
@@ -386,7 +400,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         entry, time, id : str or array-like of shape (N,), optional
             Start and end of the episodes and their subjects; the column names used in `fit` if not given.
         """
-        predictor = self._predictor()
+        predictor = self._predictor(X)
         frame = as_frame(X)
         parts = {}
         for key, given in (("entry", entry), ("time", time), ("id", id)):
@@ -396,17 +410,19 @@ class NeuralSurv(PlotMethods, BaseEstimator):
             if isinstance(given, str) and given not in frame.columns:
                 raise InputError(f"there is no column {given!r}; the columns are {', '.join(map(str, frame.columns))}.")
             parts[key] = np.asarray(frame[given] if isinstance(given, str) else given)
+            _check_rows(len(frame), key, len(parts[key]))
         ends = Outcome.from_arrays(parts["time"], np.zeros(len(frame), dtype=bool), parts["entry"])
         return predictor.path_survival(X, times, parts["id"], ends.entry, ends.time)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return a risk score, the expected cumulative hazard at the last training time: higher is worse."""
-        risk = self._predictor().cumulative_hazard(X, [self.time_scale_]).mean
+        risk = self._predictor(X).cumulative_hazard(X, [self.time_scale_]).mean
         return np.asarray(risk.to_numpy()[:, 0])
 
     def score(self, X: Any, y: Any) -> float:
         """Return Antolini's concordance index of the posterior mean curves: 0.5 is chance, 1 is perfect."""
         outcome = Outcome.from_any(y)
+        _check_rows(len(as_frame(X)), "y", len(outcome))
         times, which = np.unique(outcome.time[outcome.event], return_inverse=True)
         if len(times) == 0:
             raise InputError(f"none of the {len(outcome)} rows has an event: the concordance index is not defined.")
@@ -439,7 +455,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         curves[:] = [Curve(times, row) for row in values]
         return curves
 
-    def to_inference_data(self, X: Any, y: Any, *, entry: Any = None) -> Any:
+    def to_inference_data(self, X: Any, y: Any, *, entry: Any = None, weight: Any = None) -> Any:
         """Return draws, pointwise log-likelihoods and posterior predictive times for ArviZ.
 
         Parameters
@@ -448,17 +464,18 @@ class NeuralSurv(PlotMethods, BaseEstimator):
             Covariates.
         y : as in `fit`
             Outcomes of the same rows.
-        entry : array-like of shape (N,), optional
-            Entry times.
+        entry, weight : array-like of shape (N,), optional
+            Entry times and row weights.
 
         Returns
         -------
         arviz.InferenceData
-            With groups posterior (phi, theta), log_likelihood, posterior_predictive and observed_data.
+            With groups posterior (phi, theta), log_likelihood, posterior_predictive and observed_data (time), and
+            constant_data (event, entry, weight).
         """
         from neuralsurv.interchange import inference_data
 
-        return inference_data(self._predictor(), X, Outcome.from_any(y, entry=entry))
+        return inference_data(self._predictor(X), X, Outcome.from_any(y, entry=entry, weight=weight))
 
     def summary(self) -> Summary:
         """Return what was fitted and how it went, as text (``print``) or a table in a notebook."""
@@ -482,28 +499,45 @@ def _category(message: str) -> type[NeuralSurvWarning]:
     return QuadratureWarning if "trapezoid" in message else ConvergenceWarning
 
 
-def _read(
-    X: Any, y: Any, time: str | None, event: str | None, entry: Any, weight: Any, subject: Any
-) -> tuple[pd.DataFrame, Outcome, Any]:
-    """Return covariates, outcome and subjects from either form of the call."""
+def _check_rows(rows: int, name: str, count: int) -> None:
+    if rows != count:
+        raise InputError(f"X has {rows} rows but {name} has {count}; both need one for each row.")
+
+
+def _read(X: Any, y: Any, given: dict[str, Any]) -> tuple[pd.DataFrame, Outcome, np.ndarray | None, dict[str, str]]:
+    """Return covariates, outcome, subjects and the names of the columns that are no covariates.
+
+    Parameters
+    ----------
+    X, y
+        As in `NeuralSurv.fit`.
+    given : dict
+        What `fit` was given as time, event, entry, weight and id: a name of a column of X, an array, or None.
+    """
     frame = as_frame(X)
-    taken = [name for name in (time, event, entry, weight, subject) if isinstance(name, str)]
-    for name in taken:
+    named = {role: name for role, name in given.items() if isinstance(name, str)}
+    for name in named.values():
         if name not in frame.columns:
             raise InputError(f"there is no column {name!r}; the columns are {', '.join(map(str, frame.columns))}.")
-    columns = [frame[name] if isinstance(name, str) else name for name in (entry, weight, subject)]
-    if y is None:
-        if time is None or event is None:
-            raise InputError(
-                "NeuralSurv requires y to be passed, but the target y is None; or name the columns of X that hold "
-                "the outcome: fit(df, time='days', event='died')."
-            )
-        names = [name if isinstance(name, str) else default for name, default in ((entry, "entry"), (weight, "weight"))]
-        outcome = Outcome.from_arrays(frame[time], frame[event], columns[0], columns[1], names=(time, event, *names))
+    values = {role: frame[named[role]] if role in named else value for role, value in given.items()}
+    if y is not None:
+        if given["time"] is not None or given["event"] is not None:
+            raise InputError("the outcome is given twice: as y, and as time and event; give one of them.")
+        outcome = Outcome.from_any(y, entry=values["entry"], weight=values["weight"])
+    elif given["time"] is None or given["event"] is None:
+        raise InputError(
+            "NeuralSurv requires y to be passed, but the target y is None; or name the columns of X that hold "
+            "the outcome: fit(df, time='days', event='died')."
+        )
     else:
-        if time is not None or event is not None:
-            raise InputError("the outcome is given twice: as y, and by the names of columns; give one of them.")
-        outcome = Outcome.from_any(y, entry=columns[0], weight=columns[1])
-    if len(frame) != len(outcome):
-        raise InputError(f"X has {len(frame)} rows but y has {len(outcome)}; both need one for each row.")
-    return frame.drop(columns=taken), outcome, columns[2]
+        roles = ("time", "event", "entry", "weight")
+        columns = [values[role] for role in roles]
+        outcome = Outcome.from_arrays(*columns, names=[named.get(role, role) for role in roles])
+    _check_rows(len(frame), "y", len(outcome))
+    subject = None if values["id"] is None else np.asarray(values["id"])
+    if subject is not None:
+        _check_rows(len(frame), "id", len(subject))
+    covariates = frame.drop(columns=list(named.values()))
+    if covariates.shape[1] == 0:
+        raise InputError(f"X has 0 feature(s) (shape=({len(frame)}, 0)) while a minimum of 1 is required.")
+    return covariates, outcome, subject, named

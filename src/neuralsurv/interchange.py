@@ -39,6 +39,8 @@ def inference_data(predictor: Predictor, X: Any, outcome: Outcome) -> Any:
         posterior={"phi": draws.phi.numpy()[None], "theta": draws.theta.numpy()[None]},
         log_likelihood={"time": likelihood[None]},
         posterior_predictive={"time": np.minimum(predicted, predictor.time_scale)[None]},
-        observed_data={"time": outcome.time, "event": outcome.event.astype(int)},
-        dims={"theta": ["weight"], "time": ["row"], "event": ["row"]},
+        # Only what is predicted is observed data: arviz.plot_ppc looks for a prediction of every variable there.
+        observed_data={"time": outcome.time},
+        constant_data={"event": outcome.event, "entry": outcome.entry, "weight": outcome.weight},
+        dims={"theta": ["parameter"], **{name: ["row"] for name in ("time", "event", "entry", "weight")}},
     )

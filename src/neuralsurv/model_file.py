@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -45,6 +46,7 @@ def save(model: NeuralSurv, path: str | os.PathLike[str]) -> None:
         "time_scale": model.time_scale_,
         "draw_seed": model._draw_seed,
         "columns": [asdict(column) for column in model.encoding_.columns],
+        "standardise": model.encoding_.standardise,
         "named": hasattr(model, "feature_names_in_"),
         "roles": model.columns_,
         "training": model.training_,
@@ -94,10 +96,8 @@ def load(path: str | os.PathLike[str]) -> NeuralSurv:
     kind = header.text("class")
     if kind not in _REGISTRY:
         raise StorageError(f"the model file holds a {kind!r}, which this version does not know.")
-    try:
-        model = _REGISTRY[kind](**_parameters(header.table("parameters")))
-    except TypeError as error:
-        raise StorageError("the model file is damaged: its parameters do not fit the class.") from error
+    model = _REGISTRY[kind]()
+    model.set_params(**_parameters(header.table("parameters"), set(model.get_params())))
     encoding = _encoding(header, tensors)
     network = _network(header.table("network"))
     if network.covariates != len(encoding.outputs):
@@ -112,9 +112,11 @@ def load(path: str | os.PathLike[str]) -> NeuralSurv:
         rho=header.positive("rho"),
     )
     model.elbo_ = _tensor(tensors, "elbo", (None,))
+    if len(model.elbo_) == 0:
+        raise StorageError("the model file is damaged: 'elbo' is empty.")
     model.phi_prior_ = _gamma(header.table("phi_prior"))
     model.time_scale_ = header.positive("time_scale")
-    model.unique_times_ = _tensor(tensors, "unique_times", (None,))
+    model.unique_times_ = _times(tensors)
     model._draw_seed = header.whole("draw_seed", 2**31)
     model.encoding_ = encoding
     model.n_features_in_ = len(encoding.columns)
@@ -122,7 +124,10 @@ def load(path: str | os.PathLike[str]) -> NeuralSurv:
         model.feature_names_in_ = np.array([column.name for column in encoding.columns], dtype=object)
     model.columns_ = {key: header.table("roles").text(key) for key in header.table("roles").names()}
     training = header.table("training")
-    model.training_ = {key: training.number(key) for key in ("rows", "events", "truncated", "weighted_events")}
+    model.training_ = {
+        "rows": training.positive("rows"),
+        **{key: training.number(key) for key in ("events", "truncated", "weighted_events")},
+    }
     model.diagnostics_ = _diagnostics(header.table("diagnostics"))
     return model
 
@@ -130,15 +135,15 @@ def load(path: str | os.PathLike[str]) -> NeuralSurv:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.integer | np.floating | np.bool_):
         return value.item()
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+    items = list(value) if isinstance(value, tuple | list | np.ndarray) else None
+    if items is not None and not any(isinstance(item, tuple | list | np.ndarray) for item in items):
+        return [_plain(item) for item in items]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise StorageError(f"a parameter of type {type(value).__name__} cannot be saved; use plain numbers and text.")
 
 
-def _parameters(table: Fields) -> dict[str, Any]:
-    known = set(NeuralSurv().get_params())
+def _parameters(table: Fields, known: set[str]) -> dict[str, Any]:
     parameters = {}
     for name in table.names():
         value = table.raw(name)
@@ -166,6 +171,13 @@ def _tensor(tensors: dict[str, np.ndarray], name: str, shape: tuple[int | None, 
     return array
 
 
+def _times(tensors: dict[str, np.ndarray]) -> np.ndarray:
+    times = _tensor(tensors, "unique_times", (None,))
+    if len(times) == 0 or times[0] <= 0 or (np.diff(times) < 0).any():
+        raise StorageError("the model file is damaged: 'unique_times' are not positive and in order.")
+    return times
+
+
 def _network(table: Fields) -> MLP:
     hidden = table.items("hidden")
     if len(hidden) > 1000 or not all(type(width) is int and 1 <= width <= 10**7 for width in hidden):
@@ -185,6 +197,8 @@ def _gaussian(size: int, tensors: dict[str, np.ndarray]) -> PrimalGaussian:
 
 def _normaliser_name(normaliser: Normaliser) -> str:
     names: dict[type, str] = {Half: "half", ClosedForm: "closed-form", MonteCarlo: "monte-carlo"}
+    if type(normaliser) not in names:
+        raise StorageError(f"a model with the normaliser {type(normaliser).__name__} cannot be saved.")
     return names[type(normaliser)]
 
 
@@ -205,32 +219,24 @@ def _encoding(header: Fields, tensors: dict[str, np.ndarray]) -> Encoding:
     columns = []
     for item in header.items("columns"):
         table = Fields(item, "column")
-        levels = table.items("levels")
         kind = table.text("kind")
-        if kind not in ("number", "category") or not all(isinstance(level, str) for level in levels):
+        if kind not in ("number", "category"):
             raise StorageError("the model file is damaged: a column is neither number nor category.")
-        columns.append(Column(table.text("name"), kind, tuple(levels), table.flag("has_missing")))
+        columns.append(Column(table.text("name"), kind, table.texts("levels"), table.flag("has_missing")))
     encoding = Encoding(tuple(columns), np.empty(0), np.empty(0))
     size = (len(encoding.outputs),)
     scale = _tensor(tensors, "scale", size)
     if not (scale > 0).all() or not columns:
         raise StorageError("the model file is damaged: 'scale' is not positive.")
-    return Encoding(tuple(columns), _tensor(tensors, "center", size), scale)
+    return Encoding(tuple(columns), _tensor(tensors, "center", size), scale, header.flag("standardise"))
 
 
 def _diagnostics(table: Fields) -> Diagnostics:
-    values: dict[str, Any] = {}
-    for field in fields(Diagnostics):
-        if field.type == "bool":
-            values[field.name] = table.flag(field.name)
-        elif field.type == "int":
-            values[field.name] = table.whole(field.name)
-        elif field.type == "float":
-            values[field.name] = table.number(field.name)
-        else:
-            kind = str if "str" in str(field.type) else (int, float)
-            items = table.items(field.name)
-            if not all(isinstance(item, kind) for item in items):
-                raise StorageError(f"the model file is damaged: diagnostics {field.name!r} are of the wrong type.")
-            values[field.name] = tuple(items)
-    return Diagnostics(**values)
+    readers: dict[str, Callable[[str], Any]] = {
+        "bool": table.flag,
+        "int": table.whole,
+        "float": table.number,
+        "tuple[float, ...]": table.numbers,
+        "tuple[str, ...]": table.texts,
+    }
+    return Diagnostics(**{field.name: readers[str(field.type)](field.name) for field in fields(Diagnostics)})

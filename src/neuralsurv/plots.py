@@ -48,21 +48,24 @@ def plot_prediction(
     band : bool
         Whether to draw the band.
     """
-    if len(prediction.index) > _MOST_CURVES:
-        raise InputError(
-            f"{len(prediction.index)} curves in one picture cannot be read; choose at most {_MOST_CURVES} rows of X."
-        )
-    target = axes(ax)
+    people = len(prediction.index)
+    if people > _MOST_CURVES:
+        raise InputError(f"{people} curves in one picture cannot be read; choose at most {_MOST_CURVES} rows of X.")
     names = [str(name) for name in (prediction.index if labels is None else labels)]
-    lower, upper = prediction.interval(level)
+    if len(names) != people:
+        raise InputError(f"there are {len(names)} labels for {people} rows of X; give one for each row.")
+    target = axes(ax)
+    lower, upper = (end.to_numpy() for end in prediction.interval(level))
+    median = prediction.median.to_numpy()
+    open_end = _open_end(median, lower, upper)
     if prediction.columns is None:
-        return _plot_intervals(prediction, target, names, lower, upper)
+        return _plot_intervals(prediction.name, target, names, (lower, median, upper), open_end)
     order = np.argsort(prediction.columns.to_numpy(), kind="stable")
     times = prediction.columns.to_numpy()[order]
     beyond = prediction.extrapolated[order]
     for k, name in enumerate(names):
         colour = COLOURS[k % len(COLOURS)]
-        middle, low, high = (part.to_numpy()[k, order] for part in (prediction.median, lower, upper))
+        middle, low, high = (part[k, order] for part in (median, lower, upper))
         inside = ~beyond
         target.plot(times[inside], middle[inside], color=colour, label=name)
         if beyond.any():
@@ -71,24 +74,42 @@ def plot_prediction(
             piece = np.concatenate([tail[:1] - 1, tail]) if tail[0] > 0 else tail
             target.plot(times[piece], middle[piece], color=colour, linestyle="--")
         if band:
+            low, high = (np.minimum(end, open_end) for end in (low, high))
             target.fill_between(times, low, high, color=colour, alpha=0.2, linewidth=0)
     target.set_xlabel(str(prediction.columns.name or "time"))
     target.set_ylabel(prediction.name)
     if prediction.name == "survival":
         target.set_ylim(0, 1.02)
+    if np.isfinite(open_end):
+        target.set_ylim(top=open_end)
     target.margins(x=0)
     if len(names) > 1 or labels is not None:
         target.legend(frameon=False)
     return target
 
 
-def _plot_intervals(prediction: Prediction, target: Any, names: list[str], lower: Any, upper: Any) -> Any:
-    middle = prediction.median.to_numpy()
+def _open_end(*parts: np.ndarray) -> float:
+    """Return where a band without an upper end is cut: a little above all finite values; infinity if none is open."""
+    values = np.concatenate([part.reshape(-1) for part in parts])
+    if np.isfinite(values).all():
+        return np.inf
+    return 1.1 * float(np.max(values, initial=0.0, where=np.isfinite(values))) or 1.0
+
+
+def _plot_intervals(
+    name: str, target: Any, names: list[str], parts: tuple[np.ndarray, np.ndarray, np.ndarray], open_end: float
+) -> Any:
     rows = np.arange(len(names))[::-1]
-    target.hlines(rows, lower.to_numpy(), upper.to_numpy(), color=COLOURS[0], linewidth=2)
-    target.plot(middle, rows, "o", color=COLOURS[0])
+    lower, median, upper = (np.minimum(part, open_end) for part in parts)
+    target.hlines(rows, lower, upper, color=COLOURS[0], linewidth=2)
+    known = np.isfinite(parts[1])
+    target.plot(median[known], rows[known], "o", color=COLOURS[0])
+    endless = np.isinf(parts[2])
+    if endless.any():
+        # An arrow says that the interval goes on beyond the picture.
+        target.plot(upper[endless], rows[endless], ">", color=COLOURS[0])
     target.set_yticks(rows, names)
-    target.set_xlabel(prediction.name)
+    target.set_xlabel(name)
     return target
 
 

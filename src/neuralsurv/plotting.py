@@ -63,6 +63,8 @@ class PlotMethods:
         """
         outcome = Outcome.from_any(y)
         predicted = self.predict_survival(X, [time]).mean.to_numpy()[:, 0]
+        if len(predicted) != len(outcome):
+            raise InputError(f"X has {len(predicted)} rows but y has {len(outcome)}; both need one for each row.")
         return plots.plot_calibration(predicted, outcome, time, groups, ax=ax)
 
     def plot_partial_dependence(
@@ -98,6 +100,10 @@ class PlotMethods:
         if feature not in frame.columns:
             raise InputError(f"there is no column {feature!r}; the columns are {', '.join(map(str, frame.columns))}.")
         column = frame[feature].dropna()
+        if len(column) == 0:
+            raise InputError(
+                f"column {feature!r} has no value in the {len(frame)} rows of X; there is nothing to vary."
+            )
         if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column) and column.nunique() > 2:
             values: Any = np.linspace(column.quantile(0.02), column.quantile(0.98), grid)
             kind: Any = np.float64
@@ -106,12 +112,14 @@ class PlotMethods:
         limit = self.time_scale_ if horizon is None else float(horizon)
         averages = []
         for value in values:
-            constant = pd.Series([value] * len(frame), frame.index).astype(kind)
-            averages.append(_average(self.predict_rmst(frame.assign(**{feature: constant}), limit)))
+            changed = frame.copy()
+            changed[feature] = pd.Series([value] * len(frame), frame.index).astype(kind)
+            averages.append(_average(self.predict_rmst(changed, limit)))
         cube = np.stack(averages, axis=-1)
         name = f"restricted mean survival time to {limit:g}"
         index, columns = pd.Index(["average"]), pd.Index(values, name=feature)
-        return Prediction(name, index, columns, np.zeros(len(values), dtype=bool), len(cube), lambda: iter([cube]))
+        extrapolated = np.full(len(values), limit > self.time_scale_)
+        return Prediction(name, index, columns, extrapolated, len(cube), lambda: iter([cube]))
 
 
 def _average(prediction: Prediction) -> np.ndarray:

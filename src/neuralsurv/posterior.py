@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,14 +16,15 @@ from neuralsurv.model.prior import Gamma
 from neuralsurv.model.quadrature import GaussLegendre
 from neuralsurv.solvers.interface import Gaussian
 
-# Between two times at which a curve is asked for, the integral is cut into pieces no longer than this (in scaled
+# Between two times at which a curve is asked for, the integral is cut into panels no longer than this (in scaled
 # time), each with this many Gauss–Legendre nodes.
 _LONGEST_PANEL = 1 / 50
 _PANEL_NODES = 2
 # Nodes for the integral of a single row, from its entry to its time.
 _ROW_NODES = 32
-# Far beyond the training range the number of pieces is bounded; such times are marked as extrapolated anyway.
-_MOST_PIECES = 500
+# Beyond the training range, which ends at 1, panels are made longer where there would be more than this many of them;
+# such times are marked as extrapolated anyway.
+_MOST_PANELS_BEYOND = 500
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,11 @@ class Posterior:
         return hazard(draws.phi[:, None], time, g, self.normaliser(time, x), self.rho)
 
     def cumulative_hazard_draws(self, draws: Draws, times: Tensor, x: Tensor) -> Tensor:
-        """Return the cumulative hazard of every draw for n people at T increasing times, shape (S, n, T).
+        """Return the cumulative hazard of every draw for n people at T times, shape (S, n, T).
 
-        The pieces of the integral are non-negative and added up in order, so every drawn curve is monotone.
+        The pieces of the integral are non-negative and added up in order, so every drawn curve is monotone. For smooth
+        activations the error is negligible. A relu unit that switches at some time makes the hazard of a linearised
+        draw jump there; the jump is misplaced by less than 0.3 of a panel, 0.006 in scaled time.
         """
         edges, which = panels(times)
         rule = GaussLegendre(_PANEL_NODES).nodes(edges[:-1], edges[1:], self.rho)
@@ -128,10 +132,12 @@ class Posterior:
 def panels(times: Tensor) -> tuple[Tensor, Tensor]:
     """Cut [0, last time] into panels whose edges hold every time.
 
+    Inside the training range the panels up to a time do not depend on times after it.
+
     Parameters
     ----------
     times : Tensor of shape (T,)
-        Non-decreasing, non-negative times.
+        Non-negative times.
 
     Returns
     -------
@@ -140,10 +146,12 @@ def panels(times: Tensor) -> tuple[Tensor, Tensor]:
     which : Tensor of shape (T,)
         The edge at each of the times.
     """
-    stops = torch.unique(torch.cat([times.new_zeros(1), times]))
+    last = float(times.max())
+    stops = torch.unique(torch.cat([times.new_tensor([0.0, min(1.0, last)]), times]))
+    beyond = max(_LONGEST_PANEL, (last - 1) / _MOST_PANELS_BEYOND)
     edges = [stops[:1]]
     for low, high in zip(stops[:-1].tolist(), stops[1:].tolist(), strict=True):
-        pieces = int(min(_MOST_PIECES, max(1, -(-(high - low) // _LONGEST_PANEL))))
+        pieces = max(1, math.ceil((high - low) / (_LONGEST_PANEL if high <= 1 else beyond)))
         inner = low + (high - low) * torch.arange(1, pieces, dtype=times.dtype) / pieces
         edges.append(torch.cat([inner, times.new_tensor([high])]))
     joined = torch.cat(edges)

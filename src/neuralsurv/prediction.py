@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.errors import InputError
+from neuralsurv.posterior import people_blocks
 
 # A cube of draws up to this many numbers (128 MiB) is kept after its first use; a larger one is made anew, block by
-# block, for every summary that is asked for.
+# block, whenever further summaries are asked for.
 _KEEP_NUMBERS = 2**24
 
 
@@ -24,7 +25,7 @@ class Interval(NamedTuple):
     upper: Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prediction:
     """A predicted quantity for n people at k columns (times, usually), as joint posterior draws.
 
@@ -52,7 +53,7 @@ class Prediction:
     blocks: Callable[[], Iterator[np.ndarray]]
 
     @cached_property
-    def _summaries(self) -> dict[Any, Any]:
+    def _kept(self) -> dict[str | float, np.ndarray]:
         return {}
 
     @property
@@ -60,52 +61,64 @@ class Prediction:
         return 1 if self.columns is None else len(self.columns)
 
     def _iterate(self) -> Iterator[np.ndarray]:
-        kept = self._summaries.get("draws")
-        if kept is not None:
-            yield kept
-        elif self.count * len(self.index) * self._width <= _KEEP_NUMBERS:
-            yield self._cube()
-        else:
+        if "draws" not in self._kept and self.count * len(self.index) * self._width > _KEEP_NUMBERS:
             yield from self.blocks()
+            return
+        cube = self._cube()
+        for part in people_blocks(len(self.index), self.count * self._width):
+            yield cube[:, part]
 
     def _cube(self) -> np.ndarray:
-        if "draws" not in self._summaries:
-            blocks = list(self.blocks())
-            shape = (self.count, 0, self._width)
-            self._summaries["draws"] = np.concatenate(blocks, axis=1) if blocks else np.zeros(shape)
-        return np.asarray(self._summaries["draws"])
+        if "draws" not in self._kept:
+            cube = np.empty((self.count, len(self.index), self._width))
+            first = 0
+            for block in self.blocks():
+                cube[:, first : first + block.shape[1]] = block
+                first += block.shape[1]
+            # Every summary is worked out from it, so it must stay as it is.
+            cube.flags.writeable = False
+            self._kept["draws"] = cube
+        return self._kept["draws"]
 
     def _labelled(self, values: np.ndarray) -> Any:
+        # A copy: what users do to their table must not come back with the next one.
         if self.columns is None:
-            return pd.Series(values[:, 0], index=self.index, name=self.name)
-        return pd.DataFrame(values, index=self.index, columns=self.columns)
+            return pd.Series(values[:, 0].copy(), index=self.index, name=self.name)
+        return pd.DataFrame(values.copy(), index=self.index, columns=self.columns)
 
-    def _summary(self, key: Any, reduce: Callable[[np.ndarray], np.ndarray]) -> Any:
-        if key not in self._summaries:
-            parts = [reduce(block) for block in self._iterate()]
-            self._summaries[key] = np.concatenate(parts) if parts else np.zeros((0, self._width))
-        return self._labelled(self._summaries[key])
+    def _summaries(self, *keys: str | float) -> list[Any]:
+        """Return summaries by name, and quantiles by their probability, from one pass over the draws."""
+        new = {key: np.empty((len(self.index), self._width)) for key in keys if key not in self._kept}
+        if new:
+            first = 0
+            for block in self._iterate():
+                last = first + block.shape[1]
+                for key, table in new.items():
+                    table[first:last] = _quantile(block, key) if isinstance(key, float) else _REDUCTIONS[key](block)
+                first = last
+            self._kept.update(new)
+        return [self._labelled(self._kept[key]) for key in keys]
 
     @property
     def draws(self) -> np.ndarray:
-        """All joint draws, shape (S, n, k), or (S, n) where there is one number for each person."""
+        """All joint draws, shape (S, n, k), or (S, n) where there is one number for each person; read-only."""
         cube = self._cube()
         return cube[:, :, 0] if self.columns is None else cube
 
     @property
     def mean(self) -> Any:
         """Posterior mean: a DataFrame of n rows and k columns, or a Series."""
-        return self._summary("mean", lambda block: block.mean(axis=0))
+        return self._summaries("mean")[0]
 
     @property
     def std(self) -> Any:
         """Posterior standard deviation, shaped as the mean; infinite where some draws are."""
-        return self._summary("std", _spread)
+        return self._summaries("std")[0]
 
     @property
     def unreached(self) -> Any:
         """Share of draws that are infinite (a quantile that the curve does not reach), shaped as the mean."""
-        return self._summary("unreached", lambda block: np.isinf(block).mean(axis=0))
+        return self._summaries("unreached")[0]
 
     @property
     def median(self) -> Any:
@@ -116,7 +129,7 @@ class Prediction:
         """Return a quantile of the posterior, shaped as the mean."""
         if not 0 <= probability <= 1:
             raise InputError(f"probability={probability!r} must lie between 0 and 1.")
-        return self._summary(("quantile", probability), lambda block: _quantile(block, probability))
+        return self._summaries(float(probability))[0]
 
     def interval(self, level: float = 0.9) -> Interval:
         """Return the equal-tailed credible interval that holds `level` of the posterior, at every column apart.
@@ -132,23 +145,21 @@ class Prediction:
         >>> bool((lower <= curves.median).all(axis=None) and (curves.median <= upper).all(axis=None))
         True
         """
-        if not 0 < level < 1:
-            raise InputError(f"level={level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
-        return Interval(self.quantile((1 - level) / 2), self.quantile((1 + level) / 2))
+        return Interval(*self._summaries(*_ends(level)))
 
     def to_frame(self, level: float = 0.9) -> pd.DataFrame:
         """Return a long table: one line for each person and column, with mean, median, interval and extrapolation."""
-        lower, upper = self.interval(level)
-        parts = {"mean": self.mean, "median": self.median, "lower": lower, "upper": upper}
-        if self.unreached.to_numpy().any():
-            parts["unreached"] = self.unreached
-        if self.columns is None:
-            frame = pd.DataFrame(parts)
-            return frame.rename_axis(index=self.index.name or "person").reset_index()
+        names = ["mean", "median", "lower", "upper", "unreached"]
+        tables = self._summaries("mean", 0.5, *_ends(level), "unreached")
         people = np.repeat(np.arange(len(self.index)), self._width)
-        frame = pd.DataFrame({name: values.to_numpy().reshape(-1) for name, values in parts.items()})
-        frame.insert(0, self.columns.name or "time", np.tile(self.columns.to_numpy(), len(self.index)))
-        frame.insert(0, self.index.name or "person", self.index.to_numpy()[people])
+        frame = pd.DataFrame({name: table.to_numpy().reshape(-1) for name, table in zip(names, tables, strict=True)})
+        if not frame["unreached"].any():
+            frame = frame.drop(columns="unreached")
+        if self.columns is not None:
+            frame.insert(
+                0, _name(self.columns, "time"), self.columns.take(np.tile(np.arange(self._width), len(self.index)))
+            )
+        frame.insert(0, _name(self.index, "person"), self.index.to_flat_index().take(people))
         frame["extrapolated"] = np.tile(self.extrapolated, len(self.index))
         return frame
 
@@ -188,6 +199,17 @@ class Curve:
         return np.interp(at, self.x, self.y)
 
 
+def _ends(level: float) -> tuple[float, float]:
+    """Return the probabilities at the ends of the interval of a level."""
+    if not 0 < level < 1:
+        raise InputError(f"level={level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
+    return float((1 - level) / 2), float((1 + level) / 2)
+
+
+def _name(index: pd.Index, default: str) -> Any:
+    return default if index.name is None else index.name
+
+
 def _spread(block: np.ndarray) -> np.ndarray:
     infinite = np.isinf(block).any(axis=0)
     finite = np.where(infinite, 0.0, block)
@@ -195,7 +217,22 @@ def _spread(block: np.ndarray) -> np.ndarray:
 
 
 def _quantile(block: np.ndarray, probability: float) -> np.ndarray:
-    # An order statistic between two infinite draws would be inf - inf; the lower of the two is what is meant there.
-    if np.isinf(block).any():
-        return np.asarray(np.quantile(block, probability, axis=0, method="inverted_cdf"))
-    return np.asarray(np.quantile(block, probability, axis=0))
+    """Return a quantile over the draws; between a finite and an infinite draw, the finite one."""
+    infinite = np.isinf(block).any(axis=0)
+    if not infinite.any():
+        return np.asarray(np.quantile(block, probability, axis=0))
+    result = np.quantile(np.where(infinite, 0.0, block), probability, axis=0)
+    draws = block[:, infinite]
+    unreached = np.isinf(np.quantile(draws, probability, axis=0, method="lower"))
+    # The next draw after the largest finite one is infinite; with that one in its place the mean of both is finite.
+    largest = np.max(draws, axis=0, initial=-np.inf, where=np.isfinite(draws))
+    capped = np.quantile(np.minimum(draws, np.where(np.isfinite(largest), largest, 0.0)), probability, axis=0)
+    result[infinite] = np.where(unreached, np.inf, capped)
+    return np.asarray(result)
+
+
+_REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "mean": lambda block: np.asarray(block.mean(axis=0)),
+    "std": _spread,
+    "unreached": lambda block: np.asarray(np.isinf(block).mean(axis=0)),
+}

@@ -19,7 +19,7 @@ from neuralsurv.posterior import Draws, Posterior, people_blocks
 from neuralsurv.prediction import Prediction
 from neuralsurv.progress import bar
 
-# Quantiles, restricted means and event times are read off a curve at this many equal steps.
+# Quantiles, restricted means and event times are read off a curve of this many steps.
 _STEPS = 200
 
 Compute = Callable[[Draws, Tensor, slice], Tensor]
@@ -71,7 +71,6 @@ class Predictor:
         points: int,
         columns: pd.Index | None = None,
         extrapolated: np.ndarray | bool = False,
-        index: pd.Index | None = None,
     ) -> Prediction:
         """Wrap a computation on blocks of people into a Prediction.
 
@@ -85,11 +84,11 @@ class Predictor:
             From the draws, the encoded rows of a block and its slice to values of shape (S, block, k).
         points : int
             How many points a person needs, for the size of the blocks.
-        columns, extrapolated, index
+        columns, extrapolated
             Labels; see :class:`~neuralsurv.prediction.Prediction`.
         """
         x = self.encode(X)
-        people = as_frame(X).index if index is None else index
+        people = as_frame(X).index
         width = 1 if columns is None else len(columns)
 
         def blocks() -> Iterator[np.ndarray]:
@@ -103,8 +102,23 @@ class Predictor:
         beyond = np.broadcast_to(np.asarray(extrapolated, dtype=bool), (width,)).copy()
         return Prediction(name, people, columns, beyond, self.count, blocks)
 
-    def along(self, name: str, X: Any, times: Any, curve: Callable[[Draws, Tensor, Tensor], Tensor]) -> Prediction:
-        """Predict a quantity along times, which may come in any order."""
+    def steps(self, limit: float) -> Tensor:
+        """Return scaled times from 0 to `limit` between which a curve is interpolated.
+
+        They lie closer together near 0 where the baseline hazard is infinite there (rho < 1).
+        """
+        return self.scaled(limit * np.linspace(0, 1, _STEPS + 1) ** max(1.0, 1 / self.posterior.rho))
+
+    def along(
+        self,
+        name: str,
+        X: Any,
+        times: Any,
+        curve: Callable[[Draws, Tensor, Tensor], Tensor],
+        *,
+        reach: float = 0.0,
+    ) -> Prediction:
+        """Predict a quantity along times, which may come in any order; `reach` is another time that it needs."""
         values = check_times(times)
         order = np.argsort(values, kind="stable")
         back = np.argsort(order, kind="stable")
@@ -113,7 +127,7 @@ class Predictor:
             name,
             X,
             lambda draws, x, part: curve(draws, scaled, x)[:, :, back],
-            points=self.posterior.points_per_person(scaled),
+            points=self.posterior.points_per_person(torch.cat([scaled, self.scaled(np.array([reach]))])),
             columns=pd.Index(values, name="time"),
             extrapolated=values > self.time_scale,
         )
@@ -149,23 +163,23 @@ class Predictor:
 
     def conditional_survival(self, X: Any, times: Any, given: float) -> Prediction:
         """Survival at times of people who are known to be alive at `given`; 1 before that."""
-        alive = float(check_times(given)[0])
+        alive = check_given(given)
+        edge = self.scaled(np.array([alive]))
 
         def conditional(draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
-            edge = self.scaled(np.array([alive]))
             later = torch.maximum(scaled, edge)
             both = self.cumulative(draws, torch.cat([edge, later]), x)
             return torch.exp(both[:, :, :1] - both[:, :, 1:])
 
-        return self.along("survival", X, times, conditional)
+        return self.along("survival", X, times, conditional, reach=alive)
 
     def quantile(self, X: Any, q: Any) -> Prediction:
         """Time by which a share q of people like this have had the event; infinite beyond the training range."""
         shares = np.atleast_1d(np.asarray(q, dtype=np.float64))
-        if shares.ndim != 1 or not ((shares > 0) & (shares < 1)).all():
+        if shares.ndim != 1 or len(shares) == 0 or not ((shares > 0) & (shares < 1)).all():
             raise InputError(f"q={q!r} must lie strictly between 0 and 1; use 0.5 for the median.")
         levels = torch.from_numpy(-np.log1p(-shares))
-        edges = self.scaled(np.linspace(0, self.time_scale, _STEPS + 1))
+        edges = self.steps(self.time_scale)
 
         def quantile(draws: Draws, x: Tensor, part: slice) -> Tensor:
             curves = self.cumulative(draws, edges, x)
@@ -181,7 +195,7 @@ class Predictor:
 
     def event_time_after(self, X: Any, entry: np.ndarray) -> Prediction:
         """Return draws of the own event time of people who are event-free at their `entry`, shape (n,)."""
-        edges = self.scaled(np.linspace(0, self.time_scale, _STEPS + 1))
+        edges = self.steps(self.time_scale)
         start = self.scaled(entry)
 
         def event_time(draws: Draws, x: Tensor, part: slice) -> Tensor:
@@ -197,7 +211,7 @@ class Predictor:
     def rmst(self, X: Any, horizon: float) -> Prediction:
         """Restricted mean survival time up to `horizon`."""
         limit = check_horizon(horizon)
-        edges = self.scaled(np.linspace(0, limit, _STEPS + 1))
+        edges = self.steps(limit)
         return self.predict(
             f"restricted mean survival time to {limit:g}",
             X,
@@ -220,7 +234,7 @@ class Predictor:
 
         if horizon is not None:
             limit = check_horizon(horizon)
-            edges = self.scaled(np.linspace(0, limit, _STEPS + 1))
+            edges = self.steps(limit)
 
             def gap(draws: Draws, x: Tensor, part: slice) -> Tensor:
                 sums = [restricted_mean(edges, self.cumulative(draws, edges, rows)) for rows in (x, other(part))]
@@ -263,15 +277,17 @@ class Predictor:
         """
         values = check_times(times)
         codes, people = pd.factorize(check_episodes(subject, entry, time, None), sort=False)
-        _check_paths(codes, people, entry, time, values)
+        episodes = np.split(np.lexsort((entry, codes)), np.cumsum(np.bincount(codes))[:-1])
+        for name, rows in zip(people, episodes, strict=True):
+            _check_path(name, entry[rows], time[rows], values)
         x = self.encode(X)
         width = len(values)
 
         def blocks() -> Iterator[np.ndarray]:
             draws = self.draws()
-            for person in range(len(people)):
+            for rows in episodes:
                 total = torch.zeros(self.count, width, dtype=torch.float64)
-                for row in np.flatnonzero(codes == person):
+                for row in rows:
                     ends = np.clip(values, entry[row], time[row])
                     order = np.argsort(ends, kind="stable")
                     edges = self.scaled(np.concatenate([entry[row : row + 1], ends[order]]))
@@ -288,21 +304,19 @@ class Predictor:
         return self.posterior.cumulative_hazard_draws(draws, scaled, x)
 
 
-def _check_paths(codes: np.ndarray, people: Any, entry: np.ndarray, time: np.ndarray, values: np.ndarray) -> None:
-    for person, name in enumerate(people):
-        rows = np.flatnonzero(codes == person)
-        rows = rows[np.argsort(entry[rows])]
-        gaps = entry[rows][1:] != time[rows][:-1]
-        if gaps.any():
-            raise InputError(
-                f"the path of subject {name!r} has a gap after time {time[rows][:-1][gaps][0]:g}; its episodes must "
-                "follow each other."
-            )
-        if values.max() > time[rows][-1]:
-            raise InputError(
-                f"times go up to {values.max():g}, but the path of subject {name!r} ends at {time[rows][-1]:g}; "
-                "extend its last episode or ask for earlier times."
-            )
+def _check_path(name: Any, entry: np.ndarray, time: np.ndarray, values: np.ndarray) -> None:
+    """Refuse a subject whose episodes, in order, leave a gap or end before the last of the times asked for."""
+    gaps = entry[1:] != time[:-1]
+    if gaps.any():
+        raise InputError(
+            f"the path of subject {name!r} has a gap after time {time[:-1][gaps][0]:g}; its episodes must "
+            "follow each other."
+        )
+    if values.max() > time[-1]:
+        raise InputError(
+            f"times go up to {values.max():g}, but the path of subject {name!r} ends at {time[-1]:g}; "
+            "extend its last episode or ask for earlier times."
+        )
 
 
 def check_times(times: Any) -> np.ndarray:
@@ -314,6 +328,13 @@ def check_times(times: Any) -> np.ndarray:
     if bad.any():
         raise InputError(f"times holds {values[bad][0]:g}; every time must be a finite number of at least 0.")
     return values
+
+
+def check_given(given: Any) -> float:
+    """Return the time that people are known to have reached, or say what is wrong with it."""
+    if np.ndim(given) != 0 or not 0 <= float(given) < np.inf:
+        raise InputError(f"given={given!r} must be one finite time of at least 0, the same for everybody.")
+    return float(given)
 
 
 def check_horizon(horizon: Any) -> float:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from operator import index
 from typing import Any
+
+import numpy as np
 
 from neuralsurv.errors import InputError
 
@@ -81,32 +86,65 @@ def resolve(preset: str, **given: Any) -> Choices:
     >>> resolve("paper", hidden=(16,)).quadrature
     'trapezoid'
     """
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise InputError(f"preset {preset!r} is not known; use one of {', '.join(PRESETS)}.")
-    known = {field.name for field in fields(Choices)}
-    choices = replace(PRESETS[preset], **{k: v for k, v in given.items() if v is not None and k in known})
-    choices = replace(choices, hidden=tuple(choices.hidden))
+    known = [field.name for field in fields(Choices)]
+    for name in given:
+        if name not in known:
+            raise InputError(f"{name!r} is not a choice; the choices are {', '.join(known)}.")
+    choices = replace(PRESETS[preset], **{name: value for name, value in given.items() if value is not None})
     _one_of("quadrature", choices.quadrature, ("trapezoid", "gauss-legendre"))
     _one_of("normaliser", choices.normaliser, ("auto", "half", "closed-form", "monte-carlo"))
     _one_of("mode", choices.mode, ("direct", "em"))
     _one_of("spread", choices.spread, ("mode", "prior"))
-    _positive("rho", choices.rho)
-    _positive("tolerance", choices.tolerance)
-    if len(choices.phi_prior) != 2:
-        raise InputError(f"phi_prior={choices.phi_prior!r} must be a pair: the shape and the rate of a Gamma prior.")
-    for value in choices.phi_prior:
-        _positive("phi_prior", value)
-    for name in ("starts", "max_sweeps", "quadrature_points"):
-        if int(getattr(choices, name)) < (2 if name == "quadrature_points" else 1):
-            raise InputError(f"{name}={getattr(choices, name)!r} is too small.")
-    return choices
+    return replace(
+        choices,
+        hidden=_widths(choices.hidden),
+        rho=_positive("rho", choices.rho),
+        phi_prior=_shape_and_rate(choices.phi_prior),
+        quadrature_points=_whole("quadrature_points", choices.quadrature_points, least=2),
+        starts=_whole("starts", choices.starts),
+        tolerance=_positive("tolerance", choices.tolerance),
+        max_sweeps=_whole("max_sweeps", choices.max_sweeps),
+    )
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
+def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in allowed:
         raise InputError(f"{name}={value!r} is not known; use one of {', '.join(allowed)}.")
 
 
-def _positive(name: str, value: float) -> None:
-    if not 0 < float(value) < float("inf"):
+def _positive(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not 0 < number < math.inf:
         raise InputError(f"{name}={value!r} must be a positive number.")
+    return number
+
+
+def _whole(name: str, value: Any, least: int = 1) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise InputError(f"{name}={value!r} must be a whole number of at least {least}.")
+    return number
+
+
+def _widths(hidden: Any) -> tuple[int, ...]:
+    try:
+        return tuple(_whole("hidden", width) for width in hidden)
+    except (TypeError, InputError) as error:
+        raise InputError(
+            f"hidden={hidden!r} must hold whole numbers of at least 1, one for each hidden layer: (16,) for a single "
+            "layer."
+        ) from error
+
+
+def _shape_and_rate(pair: Any) -> tuple[float, float]:
+    if not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
+        raise InputError(f"phi_prior={pair!r} must be a pair: the shape and the rate of a Gamma prior.")
+    return _positive("phi_prior", pair[0]), _positive("phi_prior", pair[1])

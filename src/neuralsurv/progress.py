@@ -35,8 +35,12 @@ def bar(title: str, total: int | None, verbose: bool | str | int) -> Iterator[Ad
     callable
         To be called with the number of finished steps and a few words on where things stand.
     """
+
+    def log(done: int, words: str) -> None:
+        LOGGER.debug("%s: %s", title, words)
+
     if not wanted(verbose):
-        yield lambda done, words: LOGGER.debug("%s: %d %s", title, done, words)
+        yield log
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -44,5 +48,10 @@ def bar(title: str, total: int | None, verbose: bool | str | int) -> Iterator[Ad
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[words]}"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
         task = progress.add_task(title, total=total, words="")
-        yield lambda done, words: progress.update(task, completed=done, words=words)
+
+        def advance(done: int, words: str) -> None:
+            log(done, words)
+            progress.update(task, completed=done, words=words)
+
+        yield advance
         progress.update(task, total=progress.tasks[0].completed)

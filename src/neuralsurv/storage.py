@@ -1,13 +1,18 @@
-"""Model files: one safetensors file with a versioned JSON header. Data only: reading one never runs code."""
+"""Model files: one safetensors file with a versioned JSON header. Data only: reading one never runs code.
+
+A digest of everything in the file tells damage from a model: one flipped bit in a weight would otherwise only show as
+a slightly different prediction.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
+import secrets
 import struct
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,7 @@ from neuralsurv.errors import StorageError
 
 FORMAT = 1
 _KEY = "neuralsurv"
+_DIGEST = "sha256"
 _LONGEST_HEADER = 16 * 2**20
 
 
@@ -35,20 +41,26 @@ def write(path: str | os.PathLike[str], header: dict[str, Any], tensors: dict[st
     from safetensors.numpy import save
 
     target = Path(path)
-    text = json.dumps({"format": FORMAT, **header}, allow_nan=False)
-    data = save({name: np.ascontiguousarray(array) for name, array in tensors.items()}, metadata={_KEY: text})
+    try:
+        text = json.dumps({"format": FORMAT, **header}, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise StorageError(f"the model holds a value that cannot be saved: {error}.") from error
+    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    data = save(arrays, metadata={_KEY: text, _DIGEST: _digest(text, arrays)})
     if not target.parent.is_dir():
         raise StorageError(f"the folder {str(target.parent)!r} does not exist; make it first.")
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    temporary = target.parent / f".{secrets.token_hex(8)}.part"
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
+    except BaseException as error:
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise StorageError(f"{str(target)!r} could not be written, and is as it was: {error}.") from error
         raise
 
 
@@ -70,8 +82,11 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
     source = Path(path)
     if not source.is_file():
         raise StorageError(f"there is no file {str(source)!r}.")
-    data = source.read_bytes()
-    header = _header(data, source.name)
+    try:
+        data = source.read_bytes()
+    except OSError as error:
+        raise StorageError(f"{str(source)!r} could not be read: {error}.") from error
+    header, text, digest = _header(data, source.name)
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -84,10 +99,21 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
             raise StorageError(f"{source.name} is damaged: {name!r} is {array.dtype}, not float64.")
         if not np.isfinite(array).all():
             raise StorageError(f"{source.name} is damaged: {name!r} holds values that are NaN or infinite.")
+    if digest != _digest(text, tensors):
+        raise StorageError(f"{source.name} is damaged: its content has changed since it was written.")
     return header, {name: array.copy() for name, array in tensors.items()}
 
 
-def _header(data: bytes, name: str) -> dict[str, Any]:
+def _digest(text: str, tensors: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        digest.update(repr((name, tensors[name].shape)).encode("utf-8"))
+        digest.update(tensors[name].tobytes())
+    return digest.hexdigest()
+
+
+def _header(data: bytes, name: str) -> tuple[dict[str, Any], str, Any]:
+    """Return the header, its text and the digest that the file claims."""
     if len(data) < 8:
         raise StorageError(f"{name} is too short to be a model file ({len(data)} bytes).")
     (length,) = struct.unpack("<Q", data[:8])
@@ -95,8 +121,9 @@ def _header(data: bytes, name: str) -> dict[str, Any]:
         raise StorageError(f"{name} is not a model file, or is cut off: its header does not fit.")
     try:
         outer = json.loads(data[8 : 8 + length].decode("utf-8"))
-        header = json.loads(outer["__metadata__"][_KEY])
-    except (UnicodeDecodeError, ValueError, KeyError, TypeError, RecursionError) as error:
+        text, digest = outer["__metadata__"][_KEY], outer["__metadata__"].get(_DIGEST)
+        header = json.loads(text)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StorageError(
             f"{name} is not a neuralsurv model file, or is damaged: its header cannot be read."
         ) from error
@@ -109,7 +136,7 @@ def _header(data: bytes, name: str) -> dict[str, Any]:
         )
     if header["format"] < 1:
         raise StorageError(f"{name} is damaged: format {header['format']} does not exist.")
-    return header
+    return header, text, digest
 
 
 class Fields:
@@ -163,6 +190,20 @@ class Fields:
     def items(self, key: str) -> list[Any]:
         """Return a list."""
         return list(self._get(key, list, "a list"))
+
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """Return a list of finite numbers."""
+        items = self._numbered(key)
+        return tuple(items.number(place) for place in items.names())
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return a list of strings."""
+        items = self._numbered(key)
+        return tuple(items.text(place) for place in items.names())
+
+    def _numbered(self, key: str) -> Fields:
+        items = {str(place): value for place, value in enumerate(self.items(key))}
+        return Fields(items, f"{self._name} {key!r}")
 
     def table(self, key: str) -> Fields:
         """Return a nested table."""

@@ -77,5 +77,6 @@ def _network(model: NeuralSurv) -> str:
     hidden = getattr(network, "hidden", None)
     if hidden is None:
         return type(network).__name__
-    shape = "-".join(str(width) for width in hidden) or "linear"
-    return f"{shape} {getattr(network, 'activation', '')}".strip()
+    if not hidden:
+        return "linear"
+    return f"{'-'.join(str(width) for width in hidden)} {getattr(network, 'activation', '')}".strip()

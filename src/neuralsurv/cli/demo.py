@@ -84,6 +84,7 @@ def _summary_table(model: NeuralSurv, cohort: Cohort, curves: Prediction, times:
 
 def _draw(curves: Prediction, model: NeuralSurv, times: np.ndarray, folder: Path) -> list[Path]:
     import matplotlib
+    from matplotlib import pyplot
 
     matplotlib.use("Agg")
     axes = plots.plot_prediction(curves, level=LEVEL)
@@ -94,7 +95,10 @@ def _draw(curves: Prediction, model: NeuralSurv, times: np.ndarray, folder: Path
     axes.set_title(f"Posterior median with {LEVEL:.0%} band, against the truth", fontsize=10)
     files = [folder / "demo_survival.png", folder / "demo_elbo.png"]
     axes.figure.savefig(files[0], dpi=130)
-    plots.plot_elbo(model.elbo_).figure.savefig(files[1], dpi=130)
+    bound = plots.plot_elbo(model.elbo_)
+    bound.figure.savefig(files[1], dpi=130)
+    for picture in (axes.figure, bound.figure):
+        pyplot.close(picture)
     return files
 
 
@@ -103,8 +107,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m neuralsurv.cli.demo", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the pictures (default: demo)")
     parser.add_argument("--rows", type=int, default=150, help="rows of the cohort (default: 150)")
-    folder: Path = parser.parse_args(arguments).out
-    rows: int = parser.parse_args(arguments).rows
+    given = parser.parse_args(arguments)
+    folder: Path = given.out
+    rows: int = given.rows
     folder.mkdir(parents=True, exist_ok=True)
     console = Console()
     console.print(

@@ -28,7 +28,10 @@ def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.
     ndarray of shape (N,)
         The subjects as an array.
     """
-    who = np.asarray(subject)
+    try:
+        who = np.asarray(subject)
+    except ValueError as error:
+        raise InputError(f"id cannot be read as one value for each row: {error}") from error
     if who.ndim != 1 or len(who) != len(time):
         raise InputError(f"id has shape {who.shape}, but there are {len(time)} rows; give one id a row.")
     gone = np.asarray(pd.isna(who))
@@ -41,15 +44,20 @@ def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.
     if overlap.any():
         row = order[1:][overlap][0]
         raise InputError(
-            f"subject {who[row]!r} has overlapping episodes: one starts at {entry[row]:g} (row {row}) before the one "
-            f"before it ends; {int(overlap.sum())} such pair(s). Correct the entry times."
+            f"subject {_name(who[row])} has overlapping episodes: one starts at {entry[row]:g} (row {row}) before the "
+            f"one before it ends; {int(overlap.sum())} such pair(s). Correct the entry times."
         )
     if event is not None:
         after = same & event[order][:-1]
         if after.any():
             row = order[1:][after][0]
             raise InputError(
-                f"subject {who[row]!r} is observed after its event (row {row}); {int(after.sum())} such row(s). "
+                f"subject {_name(who[row])} is observed after its event (row {row}); {int(after.sum())} such row(s). "
                 "Only the last episode of a subject may end with the event."
             )
     return who
+
+
+def _name(subject: Any) -> str:
+    # The plain value: NumPy's own repr would say np.int64(7).
+    return repr(subject.item() if isinstance(subject, np.number | np.str_) else subject)

@@ -5,7 +5,10 @@ Everything is learned from the training rows and kept as plain data, so that it 
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -37,13 +40,20 @@ class Column:
     has_missing: bool
 
     @property
+    def shown(self) -> tuple[str, ...]:
+        """The levels that get an indicator."""
+        return self.levels[1:] if len(self.levels) == 2 else self.levels
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the encoded columns."""
-        if self.kind == "number":
-            names: tuple[str, ...] = (self.name,)
-        else:
-            names = tuple(f"{self.name}={level}" for level in self.levels[1 if len(self.levels) == 2 else 0 :])
+        names = (self.name,) if self.kind == "number" else tuple(f"{self.name}={level}" for level in self.shown)
         return (*names, f"{self.name} missing") if self.has_missing else names
+
+
+def _is_table(X: Any) -> bool:
+    """Return whether the columns of X have names of their own."""
+    return isinstance(X, pd.DataFrame) or hasattr(X, "__dataframe__")
 
 
 def as_frame(X: Any) -> pd.DataFrame:
@@ -56,11 +66,28 @@ def as_frame(X: Any) -> pd.DataFrame:
     """
     if isinstance(X, pd.DataFrame):
         return X
-    if hasattr(X, "__dataframe__"):
-        return pd.api.interchange.from_dataframe(X)
+    if _is_table(X):
+        with warnings.catch_warnings():
+            # Newer versions announce that the interchange protocol will give way to Arrow's; this call then uses that.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return pd.api.interchange.from_dataframe(X)
     if hasattr(X, "toarray"):
         raise InputError(f"X is a sparse matrix of type {type(X).__name__}; dense data is required: use X.toarray().")
-    array = np.asarray(X)
+    array = _as_matrix(X)
+    try:
+        return pd.DataFrame(array, columns=[f"x{k}" for k in range(array.shape[1])]).infer_objects()
+    except OverflowError as error:
+        raise InputError(f"X holds a number that is out of range: {error}; correct it.") from error
+
+
+def _as_matrix(X: Any) -> np.ndarray:
+    try:
+        array = np.asarray(X)
+        if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
+            # NumPy turned the numbers among the text of a list into text.
+            array = np.asarray(X, dtype=object)
+    except ValueError as error:
+        raise InputError(f"X cannot be read as rows and columns: {error}; give every row the same length.") from error
     if array.dtype.kind == "c":
         raise InputError("Complex data not supported: X holds complex numbers; give real ones.")
     if array.ndim != 2:
@@ -68,20 +95,36 @@ def as_frame(X: Any) -> pd.DataFrame:
             f"X has {array.ndim} dimension(s), shape {array.shape}; it needs two, rows and columns. Reshape your data: "
             "X.reshape(-1, 1) for a single covariate, X.reshape(1, -1) for a single row."
         )
-    return pd.DataFrame(array, columns=[f"x{k}" for k in range(array.shape[1])]).infer_objects()
+    if isinstance(X, np.ma.MaskedArray):
+        array = array.astype(object)
+        array[np.ma.getmaskarray(X)] = None
+    return array
 
 
-def _is_category(values: pd.Series) -> bool:
-    return bool(
-        isinstance(values.dtype, pd.CategoricalDtype)
-        or pd.api.types.is_bool_dtype(values.dtype)
-        or pd.api.types.is_string_dtype(values.dtype)
-        or values.dtype == object
+def _read(values: pd.Series, name: str) -> np.ndarray:
+    """Return a column of numbers as float64, NaN where missing, and any other as text (object), None where missing."""
+    dtype = values.dtype
+    if pd.api.types.is_object_dtype(dtype):
+        return _read_objects(values, name)
+    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(dtype):
+        return _labels(values)
+    return _labels(values) if pd.api.types.is_string_dtype(dtype) else _numbers(values, name)
+
+
+def _read_objects(values: pd.Series, name: str) -> np.ndarray:
+    present = values.dropna()
+    if len(present) and all(isinstance(value, (Real, Decimal)) and not isinstance(value, bool) for value in present):
+        return _numbers(values, name)
+    if all(isinstance(value, (str, bool, np.bool_)) for value in present):
+        return _labels(values)
+    kinds = sorted({type(value).__name__ for value in present})
+    raise InputError(
+        f"column {name!r} holds values of type {', '.join(kinds)}; every argument must be a string or a number, and "
+        "all of a column the same: convert the column first."
     )
 
 
 def _labels(values: pd.Series) -> np.ndarray:
-    """Return the values of a category as text, None where missing."""
     missing = values.isna().to_numpy()
     return np.array([None if gone else str(value) for value, gone in zip(values, missing, strict=True)], dtype=object)
 
@@ -90,22 +133,17 @@ def _numbers(values: pd.Series, name: str) -> np.ndarray:
     if pd.api.types.is_datetime64_any_dtype(values.dtype) or pd.api.types.is_timedelta64_dtype(values.dtype):
         raise InputError(f"column {name!r} holds dates; turn it into a number first, for example days since entry.")
     if values.dtype.kind == "c":
-        raise InputError(f"Complex data not supported: column {name!r} holds complex numbers.")
+        raise InputError(f"Complex data not supported: column {name!r} holds complex numbers; give real ones.")
     try:
-        numbers = np.array(values.to_numpy(dtype=np.float64, na_value=np.nan))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"column {name!r} of type {values.dtype} cannot be read as numbers: {error}") from error
+        with np.errstate(over="ignore"):
+            numbers = np.array(values.to_numpy(dtype=np.float64, na_value=np.nan))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"column {name!r} of type {values.dtype} cannot be read as numbers: {error}. Convert the column first."
+        ) from error
     if np.isinf(numbers).any():
         raise InputError(f"column {name!r} is infinite in {rows_phrase(np.isinf(numbers))}; correct or drop them.")
     return numbers
-
-
-def _check_names(frame: pd.DataFrame) -> list[str]:
-    names = [str(name) for name in frame.columns]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise InputError(f"column {repeated[0]!r} occurs more than once; give every column its own name.")
-    return names
 
 
 @dataclass(frozen=True)
@@ -117,12 +155,15 @@ class Encoding:
     columns : tuple of Column
         The input columns, in order.
     center, scale : ndarray of shape (p,)
-        What is taken off and divided by, for each encoded column.
+        Weighted mean and spread of each encoded column in training. The mean stands in for a missing value.
+    standardise : bool
+        Whether the mean is taken off and the spread divided by.
     """
 
     columns: tuple[Column, ...]
     center: np.ndarray
     scale: np.ndarray
+    standardise: bool = True
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -140,115 +181,144 @@ class Encoding:
         weight : ndarray of shape (N,)
             How much each row counts in means and spreads.
         standardise : bool
-            Whether to center and scale; if not, encoded columns are used as they are.
+            Whether to center and scale; if not, only gaps are filled.
         """
         frame = as_frame(X)
-        names = _check_names(frame)
+        names = [str(name) for name in frame.columns]
         if len(names) == 0:
             raise InputError("X has 0 feature(s) (columns); a minimum of 1 is required.")
-        columns = tuple(_learn(frame.iloc[:, k], name) for k, name in enumerate(names))
-        raw = np.hstack([_encode(frame.iloc[:, k], column) for k, column in enumerate(columns)])
-        counts = np.where(np.isnan(raw), 0.0, weight[:, None])
-        total = np.maximum(counts.sum(0), np.finfo(float).tiny)
-        values = np.nan_to_num(raw)
-        center = (counts * values).sum(0) / total
-        scale = np.sqrt((counts * (values - center) ** 2).sum(0) / total)
-        # A column that only varies among rows that were never at risk at an event has no spread to divide by.
-        flat = scale <= 1e-12 * np.maximum(np.abs(center), np.abs(values).max(0, initial=0.0))
-        scale = np.where(flat, 1.0, scale)
-        if not standardise:
-            gaps = np.isnan(raw).any(0)
-            center, scale = np.where(gaps, center, 0.0), np.ones_like(scale)
-            missing_center = center
-            encoding = cls(columns, np.zeros_like(center), scale)
-            return encoding if not gaps.any() else cls(columns, missing_center, scale)
-        return cls(columns, center, scale)
+        _refuse_repeated(names, names)
+        values = [_read(frame.iloc[:, k], name) for k, name in enumerate(names)]
+        columns = tuple(_learn(frame.iloc[:, k], values[k], name) for k, name in enumerate(names))
+        raw = np.hstack([_encode(one, column) for one, column in zip(values, columns, strict=True)])
+        center, scale = _moments(raw, weight)
+        return cls(columns, center, scale, bool(standardise))
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the encoded matrix of shape (N, p), float64."""
         frame = as_frame(X)
-        names = _check_names(frame)
+        place = self._place(X, [str(name) for name in frame.columns])
+        blocks = []
+        for column in self.columns:
+            values = frame.iloc[:, place[column.name]]
+            numbers = _read(values, column.name)
+            _check_like_training(numbers, column, str(values.dtype))
+            blocks.append(_encode(numbers, column))
+        raw = np.hstack(blocks)
+        filled = np.where(np.isnan(raw), self.center, raw)
+        return self._standardised(filled) if self.standardise else filled
+
+    def _place(self, X: Any, names: list[str]) -> dict[str, int]:
+        """Return where each column is: found by its name in a table, by its position in a matrix."""
         expected = [column.name for column in self.columns]
+        if not _is_table(X):
+            if len(names) != len(expected):
+                raise InputError(
+                    f"X has {len(names)} features, but this model is expecting {len(expected)} features as input."
+                )
+            return {name: k for k, name in enumerate(expected)}
         missing = [name for name in expected if name not in names]
-        if missing and not isinstance(X, pd.DataFrame) and len(names) != len(expected):
-            raise InputError(
-                f"X has {len(names)} features, but this model is expecting {len(expected)} features as input."
-            )
-        if missing and not isinstance(X, pd.DataFrame):
-            frame = frame.set_axis(expected, axis=1)
-        elif missing:
+        if missing:
             raise InputError(
                 f"column {missing[0]!r} is missing ({len(missing)} of {len(expected)} columns are); the model was "
                 f"fitted with {', '.join(expected)}."
             )
-        blocks = [_encode(frame[column.name], column) for column in self.columns]
-        raw = np.hstack(blocks) if len(frame) else np.zeros((0, len(self.outputs)))
-        return np.where(np.isnan(raw), 0.0, (raw - self.center) / self.scale)
+        _refuse_repeated(names, expected)
+        return {name: names.index(name) for name in expected}
+
+    def _standardised(self, values: np.ndarray) -> np.ndarray:
+        # Moving the exponents first changes no digit, and keeps differences of huge numbers from overflowing.
+        exponent = -np.frexp(self.scale)[1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = np.ldexp(values, exponent) - np.ldexp(self.center, exponent)
+            encoded = away / np.ldexp(self.scale, exponent)
+        bad = ~np.isfinite(encoded)
+        if bad.any():
+            which = int(np.flatnonzero(bad.any(0))[0])
+            raise InputError(
+                f"column {self.outputs[which]!r} is too far from the training data to be scaled in "
+                f"{rows_phrase(bad[:, which])}; correct these values."
+            )
+        return np.asarray(encoded)
 
 
-def _learn(values: pd.Series, name: str) -> Column:
-    has_missing = bool(values.isna().any())
-    if values.isna().all():
+def _refuse_repeated(names: list[str], needed: list[str]) -> None:
+    repeated = [name for name in needed if names.count(name) > 1]
+    if repeated:
+        raise InputError(f"column {repeated[0]!r} occurs more than once; give every column its own name.")
+
+
+def _moments(raw: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return weighted mean and spread of each column, of the values that are there."""
+    low, high = np.nanmin(raw, axis=0), np.nanmax(raw, axis=0)
+    middle, half_range = low / 2 + high / 2, high / 2 - low / 2
+    # Seen from the middle and with exponents moved, values are at most about 1: squares neither overflow nor vanish.
+    exponent = np.frexp(half_range)[1]
+    values = np.ldexp(np.nan_to_num(raw - middle), -exponent)
+    counts = np.where(np.isnan(raw), 0.0, weight[:, None])
+    total = np.where(counts.any(0), counts.sum(0), 1.0)
+    mean = (counts * values).sum(0) / total
+    spread = np.sqrt((counts * (values - mean) ** 2).sum(0) / total)
+    # A column that only varies among rows that were never at risk at an event has no spread; its range is used.
+    spread = np.where(spread > 1e-12, spread, np.abs(values - mean).max(0, where=~np.isnan(raw), initial=0.0))
+    scale = np.maximum(np.ldexp(spread, exponent), np.finfo(np.float64).smallest_subnormal)
+    return middle + np.ldexp(mean, exponent), scale
+
+
+def _kind(values: np.ndarray) -> str:
+    return "number" if values.dtype == np.float64 else "category"
+
+
+def _learn(series: pd.Series, values: np.ndarray, name: str) -> Column:
+    present = values[~pd.isna(values)]
+    if len(present) == 0:
         raise InputError(f"column {name!r} has no value in any of the {len(values)} rows; drop it.")
-    if _is_category(values):
-        _refuse_objects(values, name)
-        if isinstance(values.dtype, pd.CategoricalDtype):
-            levels = tuple(str(level) for level in values.cat.remove_unused_categories().cat.categories)
-        else:
-            levels = tuple(sorted(set(_labels(values.dropna()))))
-        if len(levels) == 1:
-            raise InputError(f"column {name!r} is constant ({levels[0]} in all {len(values)} rows); drop it.")
-        if len(levels) > max(20, len(values) / 2):
-            raise InputError(
-                f"column {name!r} has {len(levels)} different values in {len(values)} rows and looks like an "
-                "identifier; drop it, or turn it into numbers."
-            )
-        return Column(name, "category", levels, has_missing)
-    numbers = _numbers(values, name)
-    present = numbers[~np.isnan(numbers)]
-    if np.ptp(present) == 0 and len(present) > 1:
-        raise InputError(f"column {name!r} is constant ({present[0]:g} in all {len(present)} rows); drop it.")
-    return Column(name, "number", (), has_missing)
+    has_missing = len(present) < len(values)
+    if (present == present[0]).all():
+        value = f"{present[0]:g}" if _kind(values) == "number" else present[0]
+        rows = f"{len(present)} rows that have a value" if has_missing else f"{len(values)} rows"
+        raise InputError(f"column {name!r} is constant ({value} in all {rows}); drop it.")
+    if _kind(values) == "number":
+        return Column(name, "number", (), has_missing)
+    levels = sorted(set(present))
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        seen = set(levels)
+        levels = [level for level in dict.fromkeys(map(str, series.cat.categories)) if level in seen]
+    if len(levels) > max(20, len(values) / 2):
+        raise InputError(
+            f"column {name!r} has {len(levels)} different values in {len(values)} rows and looks like an "
+            "identifier; drop it, or turn it into numbers."
+        )
+    return Column(name, "category", tuple(levels), has_missing)
 
 
-def _refuse_objects(values: pd.Series, name: str) -> None:
-    if values.dtype == object:
-        odd = values.dropna().map(lambda value: not isinstance(value, (str, bool, np.bool_)))
-        if odd.any():
-            example = values.dropna()[odd].iloc[0]
-            raise InputError(
-                f"column {name!r} mixes text with values of type {type(example).__name__}; argument must be a string "
-                "or a number throughout: convert the column first."
-            )
-
-
-def _encode(values: pd.Series, column: Column) -> np.ndarray:
-    """Return the raw encoding of one column, shape (N, len(column.outputs)), NaN where a value is missing."""
-    gone = values.isna().to_numpy()
+def _check_like_training(values: np.ndarray, column: Column, dtype: str) -> None:
+    gone = np.asarray(pd.isna(values))
     if gone.any() and not column.has_missing:
         raise InputError(
             f"column {column.name!r} is missing in {rows_phrase(gone)}, but had no gap (NaN) when the model was "
             "fitted, so nothing is known of such rows; fill them in."
         )
-    is_category = _is_category(values) and not (column.kind == "number" and gone.all())
-    if is_category != (column.kind == "category"):
+    if _kind(values) != column.kind and not gone.all():
         raise InputError(
-            f"column {column.name!r} is of type {values.dtype}, but was a {column.kind} when the model was fitted; "
+            f"column {column.name!r} is of type {dtype}, but was a {column.kind} when the model was fitted; "
             "convert it to the same type."
         )
-    if column.kind == "number":
-        encoded = _numbers(values, column.name)[:, None]
-    else:
-        labels = _labels(values)
-        unseen = np.array([label is not None and label not in column.levels for label in labels], dtype=bool)
+    if column.kind == "category":
+        unseen = ~gone & ~np.asarray(pd.Series(values, dtype=object).isin(column.levels))
         if unseen.any():
             raise InputError(
-                f"column {column.name!r} has the value {labels[unseen][0]!r} in {rows_phrase(unseen)}, which was not "
+                f"column {column.name!r} has the value {values[unseen][0]!r} in {rows_phrase(unseen)}, which was not "
                 f"seen in training; known are {', '.join(column.levels)}."
             )
-        shown = column.levels[1 if len(column.levels) == 2 else 0 :]
-        encoded = (labels[:, None] == np.array(shown, dtype=object)[None, :]).astype(np.float64)
-        encoded[gone] = np.nan
-    if column.has_missing:
-        encoded = np.hstack([encoded, gone[:, None].astype(np.float64)])
-    return np.asarray(encoded)
+
+
+def _encode(values: np.ndarray, column: Column) -> np.ndarray:
+    """Return the raw encoding of one column, shape (N, len(column.outputs)), NaN where a value is missing."""
+    gone = np.asarray(pd.isna(values))[:, None]
+    if column.kind == "number":
+        encoded = values.astype(np.float64)[:, None]
+    else:
+        shown = np.array(column.shown, dtype=object)
+        encoded = np.where(gone, np.nan, (values[:, None] == shown).astype(np.float64))
+    return np.hstack([encoded, gone.astype(np.float64)]) if column.has_missing else encoded

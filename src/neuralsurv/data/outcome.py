@@ -21,26 +21,39 @@ def rows_phrase(bad: np.ndarray) -> str:
     return f"{len(where)} {'row' if len(where) == 1 else 'rows'} (row {shown})"
 
 
-def _numbers(values: Any, name: str) -> np.ndarray:
-    """Return `values` as a new one-dimensional float64 array."""
-    array = np.asarray(values)
+def _array(values: Any, name: str) -> np.ndarray:
+    """Return `values` as a one-dimensional array."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name} cannot be read as one value for each row: {error}") from error
+    if isinstance(values, np.ma.MaskedArray):
+        array = array.astype(object)
+        array[np.ma.getmaskarray(values)] = None
     if array.ndim == 2 and 1 in array.shape:
         array = array.reshape(-1)
     if array.ndim != 1:
         raise InputError(f"{name} has {array.ndim} dimensions; give one value for each row.")
-    if array.dtype.kind in "mM":
-        raise InputError(
-            f"{name} holds dates or durations of type {array.dtype}; turn them into numbers first, "
-            "for example days since entry: (end - start).dt.days."
-        )
-    if array.dtype.kind == "c":
-        raise InputError(f"{name} holds complex numbers; give real ones.")
+    return array
+
+
+def _numbers(values: Any, name: str) -> np.ndarray:
+    """Return `values` as a new one-dimensional float64 array, NaN where missing."""
+    array = _array(values, name)
     try:
         with np.errstate(all="ignore"):
-            series = pd.to_numeric(pd.Series(array), errors="raise")
-            return np.array(series.to_numpy(dtype=np.float64, na_value=np.nan))
-    except (ValueError, TypeError) as error:
+            # Inference sees what an array of objects holds; `to_numeric` reads dates as nanoseconds since 1970.
+            series = pd.Series(array).infer_objects()
+            if series.dtype.kind not in "mMc":
+                return np.array(pd.to_numeric(series).to_numpy(dtype=np.float64, na_value=np.nan))
+    except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{name} cannot be read as numbers: {error}. Convert the column first.") from error
+    if series.dtype.kind == "c":
+        raise InputError(f"{name} holds complex numbers; give real ones.")
+    raise InputError(
+        f"{name} holds dates or durations of type {series.dtype}; turn them into numbers first, "
+        "for example days since entry: (end - start).dt.days."
+    )
 
 
 def _check_finite(values: np.ndarray, name: str) -> None:
@@ -55,10 +68,10 @@ def _check_finite(values: np.ndarray, name: str) -> None:
 
 
 def _event_flags(values: Any, name: str) -> np.ndarray:
-    array = np.asarray(values)
-    if array.dtype == np.bool_ and array.ndim == 1:
+    array = _array(values, name)
+    if array.dtype == np.bool_:
         return array.copy()
-    numbers = _numbers(values, name)
+    numbers = _numbers(array, name)
     _check_finite(numbers, name)
     bad = (numbers != 0) & (numbers != 1)
     if bad.any():
@@ -179,18 +192,16 @@ class Outcome:
             scikit-survival; a DataFrame with columns time and event, and optionally entry and weight; a pair
             ``(time, event)``; or a triple ``(entry, time, event)``.
         entry, weight : array-like of shape (N,), optional
-            Entry times and row weights, where y does not hold them.
+            Entry times and row weights; they take the place of those that a DataFrame or an Outcome holds.
         """
-        if isinstance(y, Outcome):
-            return y
         if isinstance(y, pd.DataFrame):
             found = {name: (name if name in y.columns else None) for name in ("entry", "weight")}
-            outcome = cls.from_frame(y, "time", "event", found["entry"], found["weight"])
+            y = cls.from_frame(y, "time", "event", found["entry"], found["weight"])
+        if isinstance(y, Outcome):
+            if entry is None and weight is None:
+                return y
             return cls.from_arrays(
-                outcome.time,
-                outcome.event,
-                outcome.entry if entry is None else entry,
-                outcome.weight if weight is None else weight,
+                y.time, y.event, y.entry if entry is None else entry, y.weight if weight is None else weight
             )
         if isinstance(y, np.ndarray) and y.dtype.names is not None:
             return cls._from_structured(y, entry, weight)
@@ -225,8 +236,9 @@ class Outcome:
         if len(self) < 2:
             raise InputError("there is only 1 row (n_samples=1); a survival model needs at least 2.")
         if not (self.event & (self.weight > 0)).any():
+            rows = f"{len(self)} rows" if self.weight.all() else f"{np.count_nonzero(self.weight)} rows with a weight"
             raise InputError(
-                f"none of the {len(self)} rows has an event: a hazard cannot be learned. Check that the event "
+                f"none of the {rows} has an event: a hazard cannot be learned. Check that the event "
                 "column codes the event as 1, and censoring as 0."
             )
 

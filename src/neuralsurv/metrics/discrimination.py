@@ -26,7 +26,7 @@ def antolini_concordance(time: np.ndarray, event: np.ndarray, survival: np.ndarr
     Raises
     ------
     InputError
-        If no pair is comparable.
+        If no pair is comparable, or `survival` is of another shape.
 
     References
     ----------
@@ -40,6 +40,11 @@ def antolini_concordance(time: np.ndarray, event: np.ndarray, survival: np.ndarr
     >>> antolini_concordance(np.array([1.0, 2.0, 3.0]), np.array([True, False, False]), survival)
     1.0
     """
+    if survival.shape != (int(event.sum()), len(time)):
+        raise InputError(
+            f"survival has shape {survival.shape}; {len(time)} rows with {int(event.sum())} events need "
+            f"({int(event.sum())}, {len(time)})."
+        )
     concordant = comparable = 0.0
     for row, i in enumerate(np.flatnonzero(event)):
         later = (time > time[i]) | ((time == time[i]) & ~event)

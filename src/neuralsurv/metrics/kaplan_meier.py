@@ -16,7 +16,8 @@ def kaplan_meier(outcome: Outcome, time: float) -> tuple[float, float, float]:
     Where the estimate is exactly 0 or 1 the interval is not defined and is returned as (0, 1).
     """
     survival, variance = 1.0, 0.0
-    for moment in np.unique(outcome.time[outcome.event & (outcome.time <= time)]):
+    # A row of weight zero is not there.
+    for moment in np.unique(outcome.time[outcome.event & (outcome.time <= time) & (outcome.weight > 0)]):
         at_risk = float(outcome.weight[(outcome.time >= moment) & (outcome.entry < moment)].sum())
         deaths = float(outcome.weight[(outcome.time == moment) & outcome.event].sum())
         survival *= 1 - deaths / at_risk

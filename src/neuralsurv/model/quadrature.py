@@ -92,7 +92,8 @@ class Trapezoid:
     def nodes(self, entry: Tensor, time: Tensor, rho: float) -> Nodes:
         """Return the grid points between the cut entry and the cut time of every row, with trapezoid weights."""
         cells = self.count - 1
-        u = (torch.arange(self.count, dtype=torch.float64) / cells) ** rho
+        grid = torch.arange(self.count, dtype=torch.float64) / cells
+        u = grid**rho
         step = (u[1:] - u[:-1]) / (2 * rho)
         first, last = ((torch.floor(t * cells + _GRID_SLACK)).long() for t in (entry, time))
         index = torch.arange(self.count)
@@ -101,7 +102,7 @@ class Trapezoid:
         right = torch.cat([step, step.new_zeros(1)]) * ((index >= first[:, None]) & (index < last[:, None]))
         weight = left + right
         rows, points = torch.nonzero(weight, as_tuple=True)
-        return Nodes(points / cells, weight[rows, points], rows)
+        return Nodes(grid[points], weight[rows, points], rows)
 
 
 def missing_share(entry: Tensor, time: Tensor, weight: Tensor, nodes: Nodes, rho: float) -> float:

@@ -1,0 +1,82 @@
+"""Small posteriors made by hand, so that what is predicted from them can be worked out another way, without a fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from neuralsurv.data.features import Encoding
+from neuralsurv.model.hazard import ClosedForm, Half, MonteCarlo, Normaliser
+from neuralsurv.model.network import MLP
+from neuralsurv.model.prior import Gamma, WeightPrior
+from neuralsurv.posterior import Posterior
+from neuralsurv.predictor import Predictor
+from neuralsurv.solvers.primal import PrimalGaussian
+
+NAMES = ("age", "dose")
+
+
+def normaliser_of(kind: str, network: MLP, star: Tensor) -> Normaliser:
+    """Return a normaliser; the last two differ from point to point (the closed form because it is taken at `star`)."""
+    prior = WeightPrior.isotropic(network.size)
+    kinds: dict[str, Normaliser] = {
+        "half": Half(),
+        "closed-form": ClosedForm(network, prior, star),
+        "monte-carlo": MonteCarlo(network, prior, draws=25, seed=3),
+    }
+    return kinds[kind]
+
+
+def small_posterior(
+    activation: str = "tanh",
+    *,
+    rho: float = 1.0,
+    normaliser: str = "half",
+    hidden: tuple[int, ...] = (3,),
+    phi: Gamma = Gamma(6.0, 2.0),
+    precision: float = 8.0,
+    seed: int = 0,
+) -> Posterior:
+    """Return a posterior of a network on time and two covariates, with correlated weights.
+
+    Parameters
+    ----------
+    precision : float
+        The larger, the narrower q(theta).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    network = MLP(len(NAMES), hidden, activation)
+    star = torch.randn(network.size, generator=generator, dtype=torch.float64)
+    mean = star + 0.2 * torch.randn(network.size, generator=generator, dtype=torch.float64)
+    noise = torch.randn(network.size, network.size, generator=generator, dtype=torch.float64)
+    factor = torch.linalg.cholesky(noise @ noise.T + precision * torch.eye(network.size, dtype=torch.float64))
+    return Posterior(phi, PrimalGaussian(mean, factor), star, network, normaliser_of(normaliser, network, star), rho)
+
+
+def covariates(people: int, seed: int = 1) -> pd.DataFrame:
+    """Return covariates of some people."""
+    return pd.DataFrame(np.random.default_rng(seed).standard_normal((people, len(NAMES))), columns=list(NAMES))
+
+
+def small_predictor(
+    activation: str = "tanh", *, time_scale: float = 40.0, count: int = 60, seed: int = 5, **options: object
+) -> Predictor:
+    """Return a predictor whose covariates are used as they are; the other options are those of the posterior."""
+    posterior = small_posterior(activation, **options)  # type: ignore[arg-type]
+    return predictor_of(posterior, time_scale=time_scale, count=count, seed=seed)
+
+
+def predictor_of(posterior: Posterior, *, time_scale: float = 40.0, count: int = 60, seed: int = 5) -> Predictor:
+    """Return a predictor for a posterior on the two covariates."""
+    encoding = Encoding.fit(covariates(9), np.ones(9), standardise=False)
+    return Predictor(posterior, encoding, time_scale, count, seed, verbose=False)
+
+
+def kinks(posterior: Posterior, x: np.ndarray, until: float) -> list[float]:
+    """Return the times in (0, until) at which a hidden unit of a network with one layer changes sign, for one person."""
+    assert isinstance(posterior.network, MLP)
+    weight, bias = posterior.network.layers(posterior.theta_star)[0]
+    at = -(weight[:, 1:].numpy() @ x + bias.numpy()) / weight[:, 0].numpy()
+    return sorted(float(t) for t in at if 0 < t < until)

@@ -1,0 +1,135 @@
+"""Choices: the preset's where nothing is given, the user's where something is, and a check of each."""
+
+from dataclasses import asdict, fields
+
+import numpy as np
+import pytest
+
+from neuralsurv.errors import InputError
+from neuralsurv.presets import PAPER, PRESETS, Choices, resolve
+
+# One value for each choice that differs from the preset's.
+OTHER = {
+    "hidden": (4, 5),
+    "activation": "tanh",
+    "rho": 1.5,
+    "phi_prior": (2.0, 3.0),
+    "quadrature": "gauss-legendre",
+    "quadrature_points": 7,
+    "normaliser": "monte-carlo",
+    "mode": "em",
+    "starts": 5,
+    "spread": "prior",
+    "tolerance": 1e-3,
+    "max_sweeps": 9,
+}
+
+
+def test_every_choice_is_tried_here():
+    assert list(OTHER) == [field.name for field in fields(Choices)]
+
+
+def test_presets():
+    assert PRESETS == {"paper": PAPER}
+    assert resolve("paper") == PAPER
+
+
+def test_none_takes_the_value_of_the_preset():
+    assert resolve("paper", **dict.fromkeys(OTHER)) == PAPER
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_given_value_takes_the_place_of_one_choice_only(name):
+    assert OTHER[name] != getattr(PAPER, name)
+    assert asdict(resolve("paper", **{name: OTHER[name]})) == {**asdict(PAPER), name: OTHER[name]}
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"hidden": []}, ()),
+        ({"hidden": [4, 5]}, (4, 5)),
+        ({"hidden": np.array([4, 5])}, (4, 5)),
+        ({"phi_prior": [2, 3]}, (2.0, 3.0)),
+        ({"phi_prior": np.array([2, 3])}, (2.0, 3.0)),
+        ({"rho": np.float32(1.5)}, 1.5),
+        ({"starts": np.int64(3)}, 3),
+        ({"quadrature_points": 2}, 2),
+        ({"normaliser": "half"}, "half"),
+        ({"normaliser": "closed-form"}, "closed-form"),
+    ],
+)
+def test_values_become_plain(given, wanted):
+    (name,) = given
+    found = getattr(resolve("paper", **given), name)
+    assert found == wanted
+    assert type(found) is type(wanted)
+    if isinstance(found, tuple):
+        assert [type(one) for one in found] == [type(one) for one in wanted]
+
+
+@pytest.mark.parametrize("preset", ["papier", "", None, ["paper"], 3])
+def test_unknown_preset(preset):
+    with pytest.raises(InputError, match=r"preset .* is not known; use one of paper\."):
+        resolve(preset)
+
+
+def test_unknown_choice():
+    with pytest.raises(
+        InputError, match=r"'hiden' is not a choice; the choices are hidden, activation, .*max_sweeps\."
+    ):
+        resolve("paper", hiden=(4,))
+
+
+@pytest.mark.parametrize("value", ["best", 3, ["em"], np.array(["a", "b"])])
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("quadrature", "trapezoid, gauss-legendre"),
+        ("normaliser", "auto, half, closed-form, monte-carlo"),
+        ("mode", "direct, em"),
+        ("spread", "mode, prior"),
+    ],
+)
+def test_unknown_word(name, allowed, value):
+    with pytest.raises(InputError, match=rf"^{name}=.* is not known; use one of {allowed}\."):
+        resolve("paper", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["rho", "tolerance"])
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), "much", [1, 2], 10**400])
+def test_not_a_positive_number(name, value):
+    with pytest.raises(InputError, match=rf"^{name}=.* must be a positive number\."):
+        resolve("paper", **{name: value})
+
+
+@pytest.mark.parametrize("pair", [1.0, (1,), (1, 2, 3), [], "abc"])
+def test_prior_is_not_a_pair(pair):
+    with pytest.raises(InputError, match=r"^phi_prior=.* must be a pair: the shape and the rate of a Gamma prior\."):
+        resolve("paper", phi_prior=pair)
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (1, -2.0), (1, float("inf")), ("a", 1), (1, None)])
+def test_prior_is_not_positive(pair):
+    with pytest.raises(InputError, match=r"^phi_prior=.* must be a positive number\."):
+        resolve("paper", phi_prior=pair)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, 1.0, float("nan"), "two", (2,)])
+@pytest.mark.parametrize(("name", "least"), [("starts", 1), ("max_sweeps", 1), ("quadrature_points", 2)])
+def test_not_a_whole_number(name, least, value):
+    with pytest.raises(InputError, match=rf"^{name}=.* must be a whole number of at least {least}\."):
+        resolve("paper", **{name: value})
+
+
+def test_one_quadrature_point_is_too_few():
+    with pytest.raises(InputError, match=r"quadrature_points=1 must be a whole number of at least 2\."):
+        resolve("paper", quadrature_points=1)
+
+
+@pytest.mark.parametrize("hidden", [16, (16, 0), (16, 1.5), ("16",), "16", (None,), np.ones((2, 2))])
+def test_widths(hidden):
+    with pytest.raises(
+        InputError, match=r"^hidden=[^*]* must hold whole numbers of at least 1, one for each hidden layer"
+    ):
+        resolve("paper", hidden=hidden)
