@@ -24,7 +24,7 @@ def normaliser_of(kind: str, network: MLP, star: Tensor) -> Normaliser:
     kinds: dict[str, Normaliser] = {
         "half": Half(),
         "closed-form": ClosedForm(network, prior, star),
-        "monte-carlo": MonteCarlo(network, prior, draws=25, seed=3),
+        "monte-carlo": MonteCarlo(network, prior, draws=8, seed=3),
     }
     return kinds[kind]
 
@@ -35,7 +35,7 @@ def small_posterior(
     rho: float = 1.0,
     normaliser: str = "half",
     hidden: tuple[int, ...] = (3,),
-    phi: Gamma = Gamma(6.0, 2.0),
+    phi: tuple[float, float] = (6.0, 2.0),
     precision: float = 8.0,
     seed: int = 0,
 ) -> Posterior:
@@ -43,6 +43,8 @@ def small_posterior(
 
     Parameters
     ----------
+    phi : tuple of float
+        Shape and rate of q(phi).
     precision : float
         The larger, the narrower q(theta).
     """
@@ -52,7 +54,8 @@ def small_posterior(
     mean = star + 0.2 * torch.randn(network.size, generator=generator, dtype=torch.float64)
     noise = torch.randn(network.size, network.size, generator=generator, dtype=torch.float64)
     factor = torch.linalg.cholesky(noise @ noise.T + precision * torch.eye(network.size, dtype=torch.float64))
-    return Posterior(phi, PrimalGaussian(mean, factor), star, network, normaliser_of(normaliser, network, star), rho)
+    z = normaliser_of(normaliser, network, star)
+    return Posterior(Gamma(*phi), PrimalGaussian(mean, factor), star, network, z, rho)
 
 
 def covariates(people: int, seed: int = 1) -> pd.DataFrame:
@@ -75,8 +78,26 @@ def predictor_of(posterior: Posterior, *, time_scale: float = 40.0, count: int =
 
 
 def kinks(posterior: Posterior, x: np.ndarray, until: float) -> list[float]:
-    """Return the times in (0, until) at which a hidden unit of a network with one layer changes sign, for one person."""
+    """Return the times in (0, until) at which a unit of the only hidden layer changes sign, for one person."""
     assert isinstance(posterior.network, MLP)
     weight, bias = posterior.network.layers(posterior.theta_star)[0]
     at = -(weight[:, 1:].numpy() @ x + bias.numpy()) / weight[:, 0].numpy()
     return sorted(float(t) for t in at if 0 < t < until)
+
+
+def by_hand_g(posterior: Posterior, theta: np.ndarray, time: float, x: np.ndarray) -> float:
+    """Return h + J theta at one point for a network with one hidden layer, written out in numpy."""
+    network = posterior.network
+    assert isinstance(network, MLP)
+    assert len(network.hidden) == 1
+    function, slope = {
+        "tanh": (np.tanh, lambda z: 1 - np.tanh(z) ** 2),
+        "relu": (lambda z: np.maximum(z, 0), lambda z: (z > 0).astype(float)),
+    }[network.activation]
+    (w1, b1), (w2, b2) = ([part.numpy() for part in layer] for layer in network.layers(posterior.theta_star))
+    change = torch.from_numpy(theta) - posterior.theta_star
+    (dw1, db1), (dw2, db2) = ([part.numpy() for part in layer] for layer in network.layers(change))
+    point = np.concatenate([[time], x])
+    before = w1 @ point + b1
+    moved = (w2 + dw2) @ function(before) + b2 + db2 + (w2 * slope(before)) @ (dw1 @ point + db1)
+    return float(moved[0])

@@ -8,12 +8,15 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot
 from scipy.integrate import simpson
-from small_cohort import quick_model, small_cohort
 
+from false_alarm import z_bound
 from neuralsurv import NeuralSurv
 from neuralsurv.errors import InputError
+from small_cohort import quick_model, small_cohort
 
+mpl.use("Agg")
 COHORT = small_cohort()
 ENTRY = np.where(np.arange(40) % 3 == 0, COHORT.time / 4, 0.0)
 WEIGHT = 1.0 + np.arange(40) % 3
@@ -62,7 +65,7 @@ def test_the_draws_are_those_behind_the_predictions(fitted: NeuralSurv, data: An
     t = 0.7 / fitted.time_scale_
     by_hand = drawn * t**0.5 * 2 / (1 + np.exp(-g)) / fitted.time_scale_
     assert fitted.predict_hazard(COHORT.x.head(1), [0.7]).draws[:, 0, 0] == pytest.approx(by_hand, rel=1e-10)
-    assert abs(drawn.mean() - phi.mean) < 5 * np.sqrt(phi.shape) / phi.rate / np.sqrt(200)
+    assert abs(drawn.mean() - phi.mean) < z_bound() * np.sqrt(phi.shape) / phi.rate / np.sqrt(200)
 
 
 def log_likelihood_by_hand(model: NeuralSurv, row: int, entry: float) -> np.ndarray:
@@ -133,13 +136,13 @@ def test_arviz_compares_models_with_it(data: Any) -> None:
     assert loo.elpd_loo == pytest.approx(waic.elpd_waic, abs=2 * waic.p_waic)
 
 
+# ArviZ calls Matplotlib in a way that newer versions announce the end of.
+@pytest.mark.filterwarnings("ignore:Passing a dict or None as alias_mapping")
 def test_arviz_draws_a_predictive_check(data: Any) -> None:
-    from matplotlib import pyplot
-
-    with mpl.rc_context({"backend": "Agg"}):
-        axes = arviz.plot_ppc(data, num_pp_samples=10, random_seed=0)
-        assert len(axes.lines) > 10
-        pyplot.close("all")
+    axes = arviz.plot_ppc(data, num_pp_samples=10, random_seed=0)
+    # Ten predicted samples, the observed times and the mean of the predictions.
+    assert len(axes.lines) >= 12
+    pyplot.close(axes.figure)
 
 
 def test_as_many_rows_as_outcomes(fitted: NeuralSurv) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from small_cohort import quick_model, small_cohort
 
 from neuralsurv import NeuralSurv
+from small_cohort import quick_model, small_cohort
 
 COHORT = small_cohort()
 TIMES = np.linspace(0.05, 1, 8) * COHORT.time.max()

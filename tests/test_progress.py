@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from small_cohort import quick_model, small_cohort
 
 from neuralsurv.progress import bar, wanted
+from small_cohort import quick_model, small_cohort
 
 COHORT = small_cohort()
 

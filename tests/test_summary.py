@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_cohort import quick_model, small_cohort
 
 from neuralsurv import NeuralSurv
 from neuralsurv.errors import ConvergenceWarning, QuadratureWarning
 from neuralsurv.summary import Summary
+from small_cohort import quick_model, small_cohort
 
 COHORT = small_cohort()
 

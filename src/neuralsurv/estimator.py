@@ -68,6 +68,8 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         Relative change of the parameters at which the variational sweeps stop.
     max_sweeps : int, optional
         Limit on the sweeps.
+    accelerate : bool, optional
+        Whether every third sweep starts from an extrapolation of the two before it.
     standardise : bool
         Whether covariates are centered and scaled (on the training rows).
     draws : int
@@ -123,6 +125,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         spread: str | None = None,
         tolerance: float | None = None,
         max_sweeps: int | None = None,
+        accelerate: bool | None = None,
         standardise: bool = True,
         draws: int = 1000,
         warm_start: bool = False,
@@ -142,6 +145,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         self.spread = spread
         self.tolerance = tolerance
         self.max_sweeps = max_sweeps
+        self.accelerate = accelerate
         self.standardise = standardise
         self.draws = draws
         self.warm_start = warm_start

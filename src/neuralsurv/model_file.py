@@ -125,8 +125,10 @@ def load(path: str | os.PathLike[str]) -> NeuralSurv:
     model.columns_ = {key: header.table("roles").text(key) for key in header.table("roles").names()}
     training = header.table("training")
     model.training_ = {
-        "rows": training.positive("rows"),
-        **{key: training.number(key) for key in ("events", "truncated", "weighted_events")},
+        "rows": training.whole("rows", least=1),
+        "events": training.whole("events"),
+        "truncated": training.whole("truncated"),
+        "weighted_events": training.number("weighted_events"),
     }
     model.diagnostics_ = _diagnostics(header.table("diagnostics"))
     return model

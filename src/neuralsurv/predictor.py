@@ -183,7 +183,7 @@ class Predictor:
 
         def quantile(draws: Draws, x: Tensor, part: slice) -> Tensor:
             curves = self.cumulative(draws, edges, x)
-            return invert(edges, curves, levels.expand(*curves.shape[:2], -1)) * self.time_scale
+            return self.reached(edges, curves, levels.expand(*curves.shape[:2], -1))
 
         name = "median event time" if np.isscalar(q) and q == 0.5 else "event time quantile"
         columns = None if np.isscalar(q) else pd.Index(shares, name="q")
@@ -203,8 +203,9 @@ class Predictor:
             people = range(part.start, part.stop)
             chance = [np.random.default_rng((self.seed, k)).exponential(size=len(draws)) for k in people]
             curves = self.cumulative(draws, edges, x)
-            level = torch.from_numpy(np.stack(chance, axis=1)) + level_at(edges, curves, start[part])
-            return invert(edges, curves, level[:, :, None]) * self.time_scale
+            lived = level_at(edges**self.posterior.rho, curves, start[part] ** self.posterior.rho)
+            level = torch.from_numpy(np.stack(chance, axis=1)) + lived
+            return self.reached(edges, curves, level[:, :, None])
 
         return self.predict("event time", X, event_time, points=self.posterior.points_per_person(edges))
 
@@ -278,7 +279,7 @@ class Predictor:
         values = check_times(times)
         codes, people = pd.factorize(check_episodes(subject, entry, time, None), sort=False)
         episodes = np.split(np.lexsort((entry, codes)), np.cumsum(np.bincount(codes))[:-1])
-        for name, rows in zip(people, episodes, strict=True):
+        for name, rows in zip(people.tolist(), episodes, strict=True):
             _check_path(name, entry[rows], time[rows], values)
         x = self.encode(X)
         width = len(values)
@@ -302,6 +303,14 @@ class Predictor:
     def cumulative(self, draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
         """Cumulative hazard of a block, shape (S, n, T)."""
         return self.posterior.cumulative_hazard_draws(draws, scaled, x)
+
+    def reached(self, edges: Tensor, curves: Tensor, level: Tensor) -> Tensor:
+        """Return when curves (S, n, E) reach levels (S, n, k), in the user's unit.
+
+        Between two edges a curve is linear in t^rho, as that of the baseline is.
+        """
+        rho = self.posterior.rho
+        return invert(edges**rho, curves, level) ** (1 / rho) * self.time_scale
 
 
 def _check_path(name: Any, entry: np.ndarray, time: np.ndarray, values: np.ndarray) -> None:

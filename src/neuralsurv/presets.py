@@ -43,6 +43,8 @@ class Choices:
         Relative change of the parameters below which the variational sweeps stop.
     max_sweeps : int
         Limit on the number of sweeps.
+    accelerate : bool
+        Whether every third sweep starts from an extrapolation of the two before it.
     """
 
     hidden: tuple[int, ...]
@@ -57,6 +59,7 @@ class Choices:
     spread: str
     tolerance: float
     max_sweeps: int
+    accelerate: bool
 
 
 PAPER = Choices(
@@ -72,6 +75,7 @@ PAPER = Choices(
     spread="mode",
     tolerance=1e-6,
     max_sweeps=1000,
+    accelerate=True,
 )
 
 PRESETS = {"paper": PAPER}

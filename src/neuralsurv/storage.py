@@ -41,12 +41,13 @@ def write(path: str | os.PathLike[str], header: dict[str, Any], tensors: dict[st
     from safetensors.numpy import save
 
     target = Path(path)
+    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    complete = {"format": FORMAT, **header}
     try:
-        text = json.dumps({"format": FORMAT, **header}, allow_nan=False)
+        text = json.dumps({**complete, _DIGEST: _digest(complete, arrays)}, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise StorageError(f"the model holds a value that cannot be saved: {error}.") from error
-    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    data = save(arrays, metadata={_KEY: text, _DIGEST: _digest(text, arrays)})
+    data = save(arrays, metadata={_KEY: text})
     if not target.parent.is_dir():
         raise StorageError(f"the folder {str(target.parent)!r} does not exist; make it first.")
     temporary = target.parent / f".{secrets.token_hex(8)}.part"
@@ -86,34 +87,36 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
         data = source.read_bytes()
     except OSError as error:
         raise StorageError(f"{str(source)!r} could not be read: {error}.") from error
-    header, text, digest = _header(data, source.name)
+    header = _header(data, source.name)
+    claimed = header.pop(_DIGEST, None)
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
     try:
         tensors = load(data)
-    except (SafetensorError, KeyError, TypeError, ValueError, OverflowError) as error:
+        digest = _digest(header, tensors)
+    except (SafetensorError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise StorageError(f"{source.name} is damaged: {error}.") from error
     for name, array in tensors.items():
         if array.dtype != np.float64:
             raise StorageError(f"{source.name} is damaged: {name!r} is {array.dtype}, not float64.")
         if not np.isfinite(array).all():
             raise StorageError(f"{source.name} is damaged: {name!r} holds values that are NaN or infinite.")
-    if digest != _digest(text, tensors):
+    if claimed != digest:
         raise StorageError(f"{source.name} is damaged: its content has changed since it was written.")
     return header, {name: array.copy() for name, array in tensors.items()}
 
 
-def _digest(text: str, tensors: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+def _digest(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> str:
+    """Return a digest of everything that a file holds but the digest itself."""
+    digest = hashlib.sha256(json.dumps(header).encode("ascii"))
     for name in sorted(tensors):
         digest.update(repr((name, tensors[name].shape)).encode("utf-8"))
         digest.update(tensors[name].tobytes())
     return digest.hexdigest()
 
 
-def _header(data: bytes, name: str) -> tuple[dict[str, Any], str, Any]:
-    """Return the header, its text and the digest that the file claims."""
+def _header(data: bytes, name: str) -> dict[str, Any]:
     if len(data) < 8:
         raise StorageError(f"{name} is too short to be a model file ({len(data)} bytes).")
     (length,) = struct.unpack("<Q", data[:8])
@@ -121,9 +124,8 @@ def _header(data: bytes, name: str) -> tuple[dict[str, Any], str, Any]:
         raise StorageError(f"{name} is not a model file, or is cut off: its header does not fit.")
     try:
         outer = json.loads(data[8 : 8 + length].decode("utf-8"))
-        text, digest = outer["__metadata__"][_KEY], outer["__metadata__"].get(_DIGEST)
-        header = json.loads(text)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        header = json.loads(outer["__metadata__"][_KEY])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StorageError(
             f"{name} is not a neuralsurv model file, or is damaged: its header cannot be read."
         ) from error
@@ -136,7 +138,7 @@ def _header(data: bytes, name: str) -> tuple[dict[str, Any], str, Any]:
         )
     if header["format"] < 1:
         raise StorageError(f"{name} is damaged: format {header['format']} does not exist.")
-    return header, text, digest
+    return header
 
 
 class Fields:
@@ -172,10 +174,10 @@ class Fields:
             raise StorageError(f"the model file is damaged: {self._name} {key!r} is not positive.")
         return value
 
-    def whole(self, key: str, most: int = 2**63) -> int:
-        """Return a whole number of at least 0 and at most `most`."""
+    def whole(self, key: str, most: int = 2**63, *, least: int = 0) -> int:
+        """Return a whole number of at least `least` and at most `most`."""
         value = self._get(key, int, "a whole number")
-        if not 0 <= value <= most:
+        if not least <= value <= most:
             raise StorageError(f"the model file is damaged: {self._name} {key!r} is out of range.")
         return int(value)
 

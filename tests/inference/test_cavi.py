@@ -229,6 +229,36 @@ class TestStoppingRule:
         )
         assert seen == [(k + 1, info.elbo[k], info.change[k]) for k in range(4)]
 
+    def interrupted(self, finished):
+        """Sweep with a solver that is interrupted after it has solved `finished` times."""
+        problem = intricate()
+        linearised, solver, state = setting(problem, mode.random_starts(problem, 1, 0)[0])
+        solved = []
+
+        class Interrupted:
+            def solve(self, curvature, slope):
+                if len(solved) == finished:
+                    raise KeyboardInterrupt
+                solved.append(None)
+                return solver.solve(curvature, slope)
+
+        return cavi.fit(problem, linearised, Interrupted(), state)
+
+    def test_an_interrupt_leaves_the_last_finished_sweep(self):
+        state, info = self.interrupted(2)
+        problem = intricate()
+        _, same, uninterrupted = fitted(problem, mode.random_starts(problem, 1, 0)[0], max_sweeps=2)
+        assert info.interrupted
+        assert not info.converged
+        assert not uninterrupted.interrupted
+        assert info.elbo == uninterrupted.elbo
+        assert state.phi == same.phi
+        assert torch.equal(state.theta.mean, same.theta.mean)
+
+    def test_an_interrupt_of_the_first_sweep_is_passed_on(self):
+        with pytest.raises(KeyboardInterrupt):
+            self.interrupted(0)
+
     def test_same_end_from_both_spreads_where_the_bound_has_one_top(self):
         problem = problem_of(simulated(30, seed=1), hidden=())
         found = mode.direct(problem, mode.random_starts(problem, 1, 0)[0])

@@ -169,7 +169,8 @@ class TestDiagnostics:
     def test_a_good_fit_has_nothing_to_say(self, good):
         found = diagnose(good)
         assert found.messages == ()
-        assert (found.converged, found.mode_converged, found.collapsed) == (True, True, False)
+        assert (found.converged, found.mode_converged) == (True, True)
+        assert (found.collapsed, found.interrupted) == (False, False)
         assert found.sweeps == good.info.sweeps
         assert found.mode_objectives == good.objectives
         assert found.missing_exposure == pytest.approx(0, abs=1e-12)
@@ -195,6 +196,13 @@ class TestDiagnostics:
             "the variational sweeps stopped after 2 before reaching their tolerance; the last rel"
         )
         assert message.endswith("Raise max_sweeps, or tolerance if that is close enough.")
+
+    def test_sweeps_that_were_interrupted(self, good):
+        info = dataclasses.replace(good.info, converged=False, interrupted=True)
+        found = diagnose(dataclasses.replace(good, info=info))
+        assert found.interrupted
+        (message,) = found.messages
+        assert message.startswith(f"the variational sweeps were interrupted after {good.info.sweeps}; the model can")
 
     def test_search_for_the_mode_at_its_limit(self, good):
         problem = good.problem
@@ -290,6 +298,22 @@ class TestChoices:
             fit(*rows.arguments, small(spread=spread, max_sweeps=1), seed=0).info.elbo for spread in ("mode", "prior")
         ]
         assert first[0] != pytest.approx(first[1], rel=1e-6)
+
+
+class TestWarmStart:
+    ROWS = simulated(20, seed=6)
+
+    def test_the_search_begins_where_the_earlier_one_ended(self, good):
+        again = fit(*self.ROWS.arguments, small(starts=3, **GAUSS), seed=5, warm=good.mode.theta)
+        assert again.mode.trace[0] == pytest.approx(good.mode.objective, rel=1e-14)
+        assert len(again.objectives) == 1
+        assert again.objectives[0] < good.mode.objective + 1e-9
+
+    def test_weights_of_another_network_are_left_alone(self, good):
+        choices = small(hidden=(2,), tolerance=1e-4)
+        cold = fit(*self.ROWS.arguments, choices, seed=0)
+        warm = fit(*self.ROWS.arguments, choices, seed=0, warm=good.mode.theta)
+        assert warm.mode.trace == cold.mode.trace
 
 
 def test_to_double_copies():

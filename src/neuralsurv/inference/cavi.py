@@ -7,19 +7,25 @@ the slow zig-zag between phi and theta. All arithmetic is float64.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from neuralsurv.errors import NotFiniteError
+from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
 from neuralsurv.inference.evidence import elbo
 from neuralsurv.inference.linearise import Linearised
 from neuralsurv.inference.problem import Problem
 from neuralsurv.model.augmentation import latent_intensity, log_thinning, polya_gamma_mean
 from neuralsurv.model.prior import Gamma
 from neuralsurv.solvers.interface import Gaussian, Solver
+
+_TINY = torch.finfo(torch.float64).tiny
+# How far an extrapolation may reach, in steps, and how large it may make the variance of g.
+_LONGEST_JUMP = 64.0
+_LARGEST_LOG_VARIANCE = 50.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class CaviInfo:
     Attributes
     ----------
     elbo : tuple of float
-        The ELBO after each sweep, in nats.
+        The ELBO of what is kept after each sweep, in nats.
     change : tuple of float
         The largest relative change of a block of parameters in each sweep.
     converged : bool
@@ -152,6 +158,17 @@ def _relative_change(new: CaviState, old: CaviState) -> float:
     )
 
 
+def extrapolate(base: CaviState, first: CaviState, second: CaviState) -> CaviState:
+    """Guess where two successive sweeps from `base` lead: m linearly, v on the log scale."""
+    x0, x1, x2 = (torch.stack([state.m, torch.log(state.v + _TINY)]) for state in (base, first, second))
+    step = x1 - x0
+    bend = x2 - x1 - step
+    length = float(step.norm() / bend.norm().clamp_min(_TINY))
+    length = min(max(length, 1.0), _LONGEST_JUMP)
+    guess = x0 + 2 * length * step + length**2 * bend
+    return replace(second, m=guess[0], v=torch.exp(guess[1].clamp(max=_LARGEST_LOG_VARIANCE)))
+
+
 def fit(
     problem: Problem,
     linearised: Linearised,
@@ -160,6 +177,7 @@ def fit(
     *,
     tolerance: float = 1e-6,
     max_sweeps: int = 1000,
+    accelerate: bool = True,
     report: Callable[[int, float, float], None] | None = None,
 ) -> tuple[CaviState, CaviInfo]:
     """Sweep until the parameters stand still.
@@ -175,29 +193,44 @@ def fit(
         points) changes by more than this, relative to its size: the rule of the paper.
     max_sweeps : int
         Stop after so many sweeps in any case.
+    accelerate : bool
+        Whether every third sweep starts from an extrapolation of the two before it (SQUAREM, Varadhan and Roland
+        2008). q(omega) and q(Psi) are free, so any extrapolated moments are a valid start; the result is kept only
+        if the ELBO has not fallen.
     report : callable, optional
         Called after each sweep with its number, the ELBO and the change.
     """
     trace: list[float] = []
     changes: list[float] = []
+    recent: list[CaviState] = []
     converged = interrupted = False
     while len(trace) < max_sweeps and not converged and not interrupted:
+        jump = accelerate and len(recent) == 3
         try:
-            new = sweep(problem, linearised, solver, state)
+            new = sweep(problem, linearised, solver, extrapolate(*recent) if jump else state)
+            assert new.theta is not None
+            bound = elbo(problem, new.m, new.v, new.phi, new.theta.divergence(problem.weight_prior.precision))
         except KeyboardInterrupt:
             # The state of the last finished sweep is a posterior like any other, only not the final one.
             if state.theta is None:
                 raise
             interrupted = True
             continue
-        assert new.theta is not None
-        bound = elbo(problem, new.m, new.v, new.phi, new.theta.divergence(problem.weight_prior.precision))
-        if not torch.isfinite(torch.tensor(bound)):
+        except (NotPositiveDefiniteError, NotFiniteError):
+            if not jump:
+                raise
+            bound = -math.inf
+        if jump and not bound >= trace[-1]:
+            # Jumped too far: what the plain sweep before it had reached stays.
+            new, bound = state, trace[-1]
+        elif not math.isfinite(bound):
             raise NotFiniteError(f"the ELBO became {bound} in sweep {len(trace) + 1}; look for extreme covariates.")
         trace.append(bound)
         changes.append(_relative_change(new, state))
+        # Only a plain sweep tells how far the state is from standing still.
+        converged = not jump and changes[-1] < tolerance
+        recent = [new] if jump or state.theta is None else [*recent, new]
         state = new
-        converged = changes[-1] < tolerance
         if report is not None:
             report(len(trace), bound, changes[-1])
     latent = state.phi.shape - problem.phi_prior.shape - problem.event_count

@@ -150,6 +150,7 @@ def fit(
             state,
             tolerance=choices.tolerance,
             max_sweeps=choices.max_sweeps,
+            accelerate=choices.accelerate,
             report=lambda k, bound, change: advance(k, f"sweep {k}, ELBO {bound:.4f}, change {change:.1e}"),
         )
     assert state.theta is not None
