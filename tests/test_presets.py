@@ -19,9 +19,11 @@ OTHER = {
     "normaliser": "monte-carlo",
     "mode": "em",
     "starts": 5,
+    "mode_tolerance": 1e-4,
     "spread": "prior",
     "tolerance": 1e-3,
     "max_sweeps": 9,
+    "accelerate": False,
 }
 
 
@@ -76,7 +78,7 @@ def test_unknown_preset(preset):
 
 def test_unknown_choice():
     with pytest.raises(
-        InputError, match=r"'hiden' is not a choice; the choices are hidden, activation, .*max_sweeps\."
+        InputError, match=r"'hiden' is not a choice; the choices are hidden, activation, .*accelerate\."
     ):
         resolve("paper", hiden=(4,))
 

@@ -62,6 +62,8 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         How the mode is found: by minimising its objective directly, or by the paper's EM.
     starts : int, optional
         Random starts of that search.
+    mode_tolerance : float, optional
+        Relative gain of an iteration at which that search stops.
     spread : {"mode", "prior"}, optional
         Where the variational sweeps start: all mass at the mode, or the prior's covariance around it.
     tolerance : float, optional
@@ -122,6 +124,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         normaliser: str | None = None,
         mode: str | None = None,
         starts: int | None = None,
+        mode_tolerance: float | None = None,
         spread: str | None = None,
         tolerance: float | None = None,
         max_sweeps: int | None = None,
@@ -142,6 +145,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         self.normaliser = normaliser
         self.mode = mode
         self.starts = starts
+        self.mode_tolerance = mode_tolerance
         self.spread = spread
         self.tolerance = tolerance
         self.max_sweeps = max_sweeps

@@ -121,12 +121,12 @@ class Predictor:
         """Predict a quantity along times, which may come in any order; `reach` is another time that it needs."""
         values = check_times(times)
         order = np.argsort(values, kind="stable")
-        back = np.argsort(order, kind="stable")
+        back = torch.from_numpy(np.argsort(order, kind="stable"))
         scaled = self.scaled(values[order])
         return self.predict(
             name,
             X,
-            lambda draws, x, part: curve(draws, scaled, x)[:, :, back],
+            lambda draws, x, part: _reorder(curve(draws, scaled, x), back),
             points=self.posterior.points_per_person(torch.cat([scaled, self.scaled(np.array([reach]))])),
             columns=pd.Index(values, name="time"),
             extrapolated=values > self.time_scale,
@@ -134,7 +134,7 @@ class Predictor:
 
     def survival(self, X: Any, times: Any) -> Prediction:
         """Survival probability at times."""
-        return self.along("survival", X, times, lambda d, t, x: torch.exp(-self.cumulative(d, t, x)))
+        return self.along("survival", X, times, lambda d, t, x: self.cumulative(d, t, x).neg_().exp_())
 
     def cumulative_hazard(self, X: Any, times: Any) -> Prediction:
         """Cumulative hazard at times."""
@@ -246,12 +246,12 @@ class Predictor:
             return self.predict(name, X_a, gap, points=points, extrapolated=limit > self.time_scale)
         values = check_times(times)
         order = np.argsort(values, kind="stable")
-        back = np.argsort(order, kind="stable")
+        back = torch.from_numpy(np.argsort(order, kind="stable"))
         scaled = self.scaled(values[order])
 
         def difference(draws: Draws, x: Tensor, part: slice) -> Tensor:
             curves = [torch.exp(-self.cumulative(draws, scaled, rows)) for rows in (x, other(part))]
-            return (curves[0] - curves[1])[:, :, back]
+            return _reorder(curves[0] - curves[1], back)
 
         return self.predict(
             "difference of survival",
@@ -311,6 +311,11 @@ class Predictor:
         """
         rho = self.posterior.rho
         return invert(edges**rho, curves, level) ** (1 / rho) * self.time_scale
+
+
+def _reorder(values: Tensor, order: Tensor) -> Tensor:
+    """Return values (S, n, T) with their times in another order, without a copy where it is the same."""
+    return values if torch.equal(order, torch.arange(len(order))) else values[:, :, order]
 
 
 def _check_path(name: Any, entry: np.ndarray, time: np.ndarray, values: np.ndarray) -> None:

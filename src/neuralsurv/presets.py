@@ -37,6 +37,8 @@ class Choices:
         How the mode is found.
     starts : int
         Number of random starts of that search; the best is kept.
+    mode_tolerance : float
+        Relative gain of an iteration below which that search stops.
     spread : {"mode", "prior"}
         What q(theta) starts with: all mass at the mode, or the prior's covariance (the paper's text).
     tolerance : float
@@ -56,6 +58,7 @@ class Choices:
     normaliser: str
     mode: str
     starts: int
+    mode_tolerance: float
     spread: str
     tolerance: float
     max_sweeps: int
@@ -72,6 +75,7 @@ PAPER = Choices(
     normaliser="auto",
     mode="direct",
     starts=2,
+    mode_tolerance=1e-6,
     spread="mode",
     tolerance=1e-6,
     max_sweeps=1000,
@@ -108,6 +112,7 @@ def resolve(preset: str, **given: Any) -> Choices:
         phi_prior=_shape_and_rate(choices.phi_prior),
         quadrature_points=_whole("quadrature_points", choices.quadrature_points, least=2),
         starts=_whole("starts", choices.starts),
+        mode_tolerance=_positive("mode_tolerance", choices.mode_tolerance),
         tolerance=_positive("tolerance", choices.tolerance),
         max_sweeps=_whole("max_sweeps", choices.max_sweeps),
     )

@@ -163,6 +163,12 @@ class TestScale:
         np.testing.assert_allclose(whole.center, twice.center, rtol=1e-14)
         np.testing.assert_allclose(whole.scale, twice.scale, rtol=1e-14)
 
+    @pytest.mark.parametrize("unit", [1e-200, 1e-3, 1e200])
+    def test_only_the_proportions_of_the_weights_matter(self, training, encoding, unit):
+        scaled = Encoding.fit(training, WEIGHT * unit)
+        np.testing.assert_allclose(scaled.center, encoding.center, rtol=1e-14)
+        np.testing.assert_allclose(scaled.scale, encoding.scale, rtol=1e-14)
+
     def test_a_column_that_varies_only_in_rows_of_weight_zero_is_scaled_by_its_range(self):
         encoding = fit(frame(a=[100.0, 100.0, 1100.0]), [1, 2, 0])
         assert encoding.transform(frame(a=[100.0, 1100.0, 600.0])).tolist() == [[0], [1], [0.5]]
@@ -181,6 +187,9 @@ class TestScale:
     def test_smallest_numbers(self):
         X = frame(a=[5e-324, 0.0, -5e-324])
         assert fit(X).transform(X).tolist() == [[1], [0], [-1]]
+        # Here the spread itself is below the smallest number.
+        X = frame(a=[0.0, 1e-323])
+        assert np.isfinite(fit(X, [1, 1000]).transform(X)).all()
 
     def test_mean_of_huge_numbers(self):
         X = frame(a=[1.7e308, np.nan, 1.5e308])

@@ -158,6 +158,7 @@ class TestRefusals:
             ({"weight": [1, 1, np.inf]}, r"column 'weight' is infinite in 1 row \(row 2\)"),
             ({"time": [0, -8, 3]}, r"column 'time' is zero or negative in 2 rows \(row 0, 1\); .* Drop these rows, or"),
             ({"entry": [0, -1, 0]}, r"column 'entry' is negative in 1 row \(row 1\); time starts at 0"),
+            ({"entry": [5, 0, 0]}, r"'entry' is not before column 'time' in 1 row \(row 0\)"),
             ({"entry": [5, 9, 0]}, r"'entry' is not before column 'time' in 2 rows \(row 0, 1\); .* Drop or correct"),
             ({"weight": [-1, 1, -2]}, r"column 'weight' is negative in 2 rows \(row 0, 2\); weights count rows"),
             ({"event": [1, 2, 0]}, r"'event' must be 0/1 or True/False, but holds 2 and the like in 1 row \(row 1\)"),

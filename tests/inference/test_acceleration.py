@@ -44,7 +44,7 @@ def test_a_sequence_that_shrinks_by_a_constant_factor_is_followed_to_its_limit()
     state = cavi.CaviState(None, None, start.theta, torch.zeros(3), torch.ones(3, dtype=torch.float64))
     limit = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
     states = [replace(state, m=limit * (1 - 0.9**k), v=torch.exp(-limit * 0.9**k)) for k in range(3)]
-    guess = cavi.extrapolate(*states)
+    guess = cavi.extrapolate(*states, torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64))
     torch.testing.assert_close(guess.m, limit)
     torch.testing.assert_close(guess.v, torch.ones(3, dtype=torch.float64))
 
@@ -54,7 +54,9 @@ def test_a_jump_that_does_not_help_is_taken_back(monkeypatch, wrong):
     problem, start = problem_at_its_mode((4,), "tanh", 0.3)
     options = {"tolerance": 1e-6, "max_sweeps": 3000}
     _, plain, _ = fitted(problem, start.theta, start.phi, accelerate=False, **options)
-    monkeypatch.setattr(cavi, "extrapolate", lambda base, first, second: replace(second, m=second.m * 0 + wrong))
+    monkeypatch.setattr(
+        cavi, "extrapolate", lambda base, first, second, weight: replace(second, m=second.m * 0 + wrong)
+    )
     _, state, info = fitted(problem, start.theta, start.phi, accelerate=True, **options)
     assert info.converged
     assert np.diff(info.elbo).min() >= -1e-9 * abs(info.elbo[-1])

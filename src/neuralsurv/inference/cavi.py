@@ -147,23 +147,26 @@ def sweep(problem: Problem, linearised: Linearised, solver: Solver, state: CaviS
     return CaviState(phi, theta, theta.mean, m, theta.variance(linearised.jacobian))
 
 
-def _relative_change(new: CaviState, old: CaviState) -> float:
-    def change(a: Tensor, b: Tensor) -> float:
-        return float((a - b).norm() / b.norm().clamp_min(torch.finfo(b.dtype).tiny))
+def _relative_change(new: CaviState, old: CaviState, weight: Tensor) -> float:
+    def change(a: Tensor, b: Tensor, by: Tensor) -> float:
+        return float(((by * (a - b) ** 2).sum() / (by * b**2).sum().clamp_min(_TINY)).sqrt())
 
     return max(
         abs(new.phi.shape - old.phi.shape) / old.phi.shape,
-        change(new.theta_mean, old.theta_mean),
-        change(new.v, old.v),
+        change(new.theta_mean, old.theta_mean, torch.ones_like(old.theta_mean)),
+        change(new.v, old.v, weight),
     )
 
 
-def extrapolate(base: CaviState, first: CaviState, second: CaviState) -> CaviState:
-    """Guess where two successive sweeps from `base` lead: m linearly, v on the log scale."""
+def extrapolate(base: CaviState, first: CaviState, second: CaviState, weight: Tensor) -> CaviState:
+    """Guess where two successive sweeps from `base` lead: m linearly, v on the log scale.
+
+    Lengths are measured with the weights of the points, so that a row of weight 2 and the row twice go the same way.
+    """
     x0, x1, x2 = (torch.stack([state.m, torch.log(state.v + _TINY)]) for state in (base, first, second))
     step = x1 - x0
     bend = x2 - x1 - step
-    length = float(step.norm() / bend.norm().clamp_min(_TINY))
+    length = float(((weight * step**2).sum() / (weight * bend**2).sum().clamp_min(_TINY)).sqrt())
     length = min(max(length, 1.0), _LONGEST_JUMP)
     guess = x0 + 2 * length * step + length**2 * bend
     return replace(second, m=guess[0], v=torch.exp(guess[1].clamp(max=_LARGEST_LOG_VARIANCE)))
@@ -207,7 +210,12 @@ def fit(
     while len(trace) < max_sweeps and not converged and not interrupted:
         jump = accelerate and len(recent) == 3
         try:
-            new = sweep(problem, linearised, solver, extrapolate(*recent) if jump else state)
+            new = sweep(
+                problem,
+                linearised,
+                solver,
+                extrapolate(recent[0], recent[1], recent[2], problem.points.weight) if jump else state,
+            )
             assert new.theta is not None
             bound = elbo(problem, new.m, new.v, new.phi, new.theta.divergence(problem.weight_prior.precision))
         except KeyboardInterrupt:
@@ -226,7 +234,7 @@ def fit(
         elif not math.isfinite(bound):
             raise NotFiniteError(f"the ELBO became {bound} in sweep {len(trace) + 1}; look for extreme covariates.")
         trace.append(bound)
-        changes.append(_relative_change(new, state))
+        changes.append(_relative_change(new, state, problem.points.weight))
         # Only a plain sweep tells how far the state is from standing still.
         converged = not jump and changes[-1] < tolerance
         recent = [new] if jump or state.theta is None else [*recent, new]

@@ -102,7 +102,7 @@ def find_mode(
     for number, theta in enumerate(starts, 1):
         title = f"mode, start {number} of {len(starts)}"
         with bar(title, None, verbose) as advance:
-            found.append(search(problem, theta, report=_words(advance)))
+            found.append(search(problem, theta, tolerance=choices.mode_tolerance, report=_words(advance)))
     return mode.best_of(found), [one.objective for one in found]
 
 

@@ -109,7 +109,7 @@ def _minimise(
     max_iterations: int,
     callback: Callable[[float], None] | None = None,
 ) -> tuple[Tensor, float, bool]:
-    """Minimise by L-BFGS until the last iterations together gained less than `tolerance` times the value."""
+    """Minimise by L-BFGS until an iteration gains less than `tolerance` times the value, on average over the last."""
     values: list[float] = []
 
     def wrapped(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -120,7 +120,7 @@ def _minimise(
         values.append(float(intermediate_result.fun))
         if callback is not None:
             callback(values[-1])
-        if len(values) > _WINDOW and values[-_WINDOW - 1] - values[-1] <= tolerance * abs(values[-1]):
+        if len(values) > _WINDOW and values[-_WINDOW - 1] - values[-1] <= _WINDOW * tolerance * abs(values[-1]):
             raise StopIteration
 
     result = minimize(
@@ -148,7 +148,7 @@ def direct(
     problem: Problem,
     theta: Tensor,
     *,
-    tolerance: float = 1e-5,
+    tolerance: float = 1e-6,
     max_iterations: int = 3000,
     report: Report | None = None,
 ) -> Mode:
@@ -161,7 +161,7 @@ def direct(
     theta : Tensor of shape (m,)
         Where to start.
     tolerance : float
-        Stop when twenty iterations together lower U by less than this, relative to its size.
+        Stop when an iteration lowers U by less than this, relative to its size, on average over twenty.
     max_iterations : int
         Limit on the iterations.
     report : callable, optional
@@ -219,7 +219,7 @@ def em(
     tolerance: float = 1e-6,
     max_iterations: int = 2000,
     inner_iterations: int = 50,
-    inner_tolerance: float = 1e-6,
+    inner_tolerance: float = 1e-7,
     report: Report | None = None,
 ) -> Mode:
     """Run the paper's expectation–maximisation with an L-BFGS maximisation step.
@@ -237,7 +237,7 @@ def em(
     max_iterations, inner_iterations : int
         Limits on the iterations of EM and of the L-BFGS inside each of them.
     inner_tolerance : float
-        The L-BFGS of a maximisation step stops when twenty iterations gain less than this, relative to Q.
+        The L-BFGS of a maximisation step stops by the rule of the direct solver.
     report : callable, optional
         Called after each iteration with its number and U.
     """
