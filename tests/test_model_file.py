@@ -143,6 +143,8 @@ class TestRoundTrip:
             **{"quadrature": "gauss-legendre", "quadrature_points": 5, "mode": "em", "spread": "prior"},
             **{
                 "tolerance": 1e-2,
+                "mode_tolerance": 1e-5,
+                "accelerate": False,
                 "standardise": False,
                 "draws": np.int64(7),
                 "warm_start": True,
@@ -156,6 +158,7 @@ class TestRoundTrip:
         assert again.get_params() == model.get_params()
         assert type(again.draws) is int
         assert again.hidden == (3, 2)
+        assert {*parameters, "preset", "normaliser", "verbose", "random_state"} == set(model.get_params())
 
     def test_widths_as_an_array(self, path):
         model = fitted(small_model(hidden=np.array([2])), X, Y)

@@ -57,6 +57,7 @@ def test_a_given_value_takes_the_place_of_one_choice_only(name):
         ({"rho": np.float32(1.5)}, 1.5),
         ({"starts": np.int64(3)}, 3),
         ({"quadrature_points": 2}, 2),
+        ({"accelerate": np.bool_(False)}, False),
         ({"normaliser": "half"}, "half"),
         ({"normaliser": "closed-form"}, "closed-form"),
     ],
@@ -98,7 +99,7 @@ def test_unknown_word(name, allowed, value):
         resolve("paper", **{name: value})
 
 
-@pytest.mark.parametrize("name", ["rho", "tolerance"])
+@pytest.mark.parametrize("name", ["rho", "mode_tolerance", "tolerance"])
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), "much", [1, 2], 10**400])
 def test_not_a_positive_number(name, value):
     with pytest.raises(InputError, match=rf"^{name}=.* must be a positive number\."):
@@ -122,6 +123,12 @@ def test_prior_is_not_positive(pair):
 def test_not_a_whole_number(name, least, value):
     with pytest.raises(InputError, match=rf"^{name}=.* must be a whole number of at least {least}\."):
         resolve("paper", **{name: value})
+
+
+@pytest.mark.parametrize("value", ["no", 1, 0.0, [True]])
+def test_not_a_flag(value):
+    with pytest.raises(InputError, match=r"^accelerate=.* must be True or False\."):
+        resolve("paper", accelerate=value)
 
 
 def test_one_quadrature_point_is_too_few():

@@ -115,6 +115,7 @@ def resolve(preset: str, **given: Any) -> Choices:
         mode_tolerance=_positive("mode_tolerance", choices.mode_tolerance),
         tolerance=_positive("tolerance", choices.tolerance),
         max_sweeps=_whole("max_sweeps", choices.max_sweeps),
+        accelerate=_flag("accelerate", choices.accelerate),
     )
 
 
@@ -141,6 +142,12 @@ def _whole(name: str, value: Any, least: int = 1) -> int:
     if number < least:
         raise InputError(f"{name}={value!r} must be a whole number of at least {least}.")
     return number
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name}={value!r} must be True or False.")
+    return bool(value)
 
 
 def _widths(hidden: Any) -> tuple[int, ...]:

@@ -31,8 +31,8 @@ GAUSS = {"quadrature": "gauss-legendre", "quadrature_points": 24}
 
 def small(**options):
     """The paper's choices with a small network and sweeps to the end."""
-    settings = {"hidden": (3,), "activation": "tanh", "starts": 1, "tolerance": 1e-10, "max_sweeps": 5000}
-    return resolve("paper", **(settings | TRAPEZOID | options))
+    settings = {"hidden": (3,), "activation": "tanh", "starts": 1, "mode_tolerance": 1e-13, "tolerance": 1e-10}
+    return resolve("paper", **(settings | {"max_sweeps": 5000} | TRAPEZOID | options))
 
 
 def g_moments(result, time, x):
@@ -130,7 +130,9 @@ def cohort(n, seed):
 
 class TestCollapse:
     ROWS = cohort(100, seed=1)
-    CHOICES = resolve("paper", hidden=(16,), quadrature="gauss-legendre", quadrature_points=8, starts=1)
+    CHOICES = resolve(
+        "paper", hidden=(16,), quadrature="gauss-legendre", quadrature_points=8, starts=1, mode_tolerance=1e-6
+    )
 
     def test_from_the_spread_of_the_prior_it_is_seen_and_said(self):
         result = fit(*self.ROWS.arguments, dataclasses.replace(self.CHOICES, spread="prior"), seed=3)
@@ -277,6 +279,16 @@ class TestChoices:
         assert len(set(objectives)) == 3
         assert best.trace == min(by_hand, key=lambda one: one.objective).trace
 
+    @pytest.mark.parametrize("search", ["direct", "em"])
+    def test_tolerance_of_the_mode_reaches_the_search(self, search):
+        rows = simulated(15, seed=5)
+        settings = {"hidden": (), "mode": search} if search == "em" else {"hidden": (4,), "activation": "relu"}
+        loose, tight = (
+            find_mode(build_problem(*rows.arguments, choices, 0), choices, 0, verbose=False)[0]
+            for choices in (small(mode_tolerance=tolerance, **settings) for tolerance in (1e-2, 1e-7))
+        )
+        assert len(loose.trace) < len(tight.trace)
+
     def test_em_and_direct_lead_to_the_same_posterior_of_a_linear_model(self):
         rows = simulated(20, seed=1)
         one, other = (fit(*rows.arguments, small(mode=search, hidden=()), seed=0) for search in ("em", "direct"))
@@ -287,7 +299,7 @@ class TestChoices:
     @pytest.mark.parametrize("spread", ["mode", "prior"])
     def test_spread_tolerance_and_limit_reach_the_sweeps(self, spread):
         rows = simulated(20, seed=6)
-        result = fit(*rows.arguments, small(spread=spread, tolerance=1e-3), seed=0)
+        result = fit(*rows.arguments, small(spread=spread, tolerance=1e-3, accelerate=False), seed=0)
         assert result.info.converged
         assert result.info.change[-1] < 1e-3 <= min(result.info.change[:-1])
         assert fit(*rows.arguments, small(spread=spread, max_sweeps=3), seed=0).info.sweeps == 3

@@ -5,8 +5,9 @@ phi has a closed form given theta, so both climb the same hill: the direct solve
 .. math:: U(\theta) = \sum_\text{events} w\,\mathrm{softplus}(-g) + (\alpha_0 - 1 + D)\log\Big(\beta_0 +
           \sum_\text{nodes} c\,\sigma(g)\Big) + \tfrac12\theta^\top T\theta
 
-in one go, EM minimises a quadratic-in-g upper bound of it again and again. theta = 0 is a stationary point of U
-for any MLP with a hidden layer, so every start is a seeded random draw.
+in one go, EM minimises a quadratic-in-g upper bound of it again and again. At theta = 0 the gradient of an MLP with a
+hidden layer vanishes but for its last bias, and a search from there never leaves the constant g: every start is a
+seeded random draw.
 """
 
 from __future__ import annotations
