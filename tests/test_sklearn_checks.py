@@ -47,9 +47,7 @@ def as_outcome(y: Any) -> Any:
 
 
 ESTIMATOR = EverybodyDies(
-    **quick_model(
-        hidden=(2,), quadrature="trapezoid", quadrature_points=12, draws=8, max_sweeps=5, mode_tolerance=1e-14
-    ).get_params()
+    **quick_model(hidden=(2,), quadrature="trapezoid", quadrature_points=12, draws=8, max_sweeps=5).get_params()
 )
 ours_about_tiny_fits = pytest.mark.filterwarnings("ignore::neuralsurv.errors.NeuralSurvWarning")
 

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from neuralsurv.data.canonical import Rows, canonical_rows
 from neuralsurv.data.episodes import check_episodes
 from neuralsurv.data.features import Encoding, as_frame
 from neuralsurv.data.outcome import Outcome
@@ -230,12 +231,14 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
         scale = float(outcome.time.max())
         warm = self.posterior_.theta_star if self.warm_start and hasattr(self, "posterior_") else None
+        x = encoding.transform(frame)
+        rows = canonical_rows(Rows(outcome.time / scale, outcome.event, outcome.entry / scale, outcome.weight, x))
         result = inference.fit(
-            inference.to_double(outcome.time / scale),
-            torch.from_numpy(outcome.event),
-            inference.to_double(outcome.entry / scale),
-            inference.to_double(outcome.weight),
-            inference.to_double(encoding.transform(frame)),
+            inference.to_double(rows.time),
+            torch.from_numpy(rows.event),
+            inference.to_double(rows.entry),
+            inference.to_double(rows.weight),
+            inference.to_double(rows.x),
             choices,
             seed=int(seeds[0]),
             verbose=self.verbose,

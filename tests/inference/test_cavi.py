@@ -136,11 +136,11 @@ NETWORKS = [((), "relu"), ((4,), "relu"), ((4,), "tanh"), ((5, 3), "relu"), ((5,
 @pytest.mark.parametrize("rho", [0.6, 1.0, 1.5])
 def test_elbo_never_falls(spread, hidden, activation, rho):
     for seed, (censoring, dressed) in enumerate(product([0.0, 0.4, 0.8, 0.95], [False, True])):
-        rows = simulated(30, censoring=censoring, entry=dressed, weight=dressed, seed=seed)
+        rows = simulated(20, censoring=censoring, entry=dressed, weight=dressed, seed=seed)
         problem = problem_of(rows, hidden=hidden, activation=activation, rho=rho)
         found = mode.direct(problem, mode.random_starts(problem, 1, seed)[0], max_iterations=60)
         for accelerate in (False, True):
-            _, _, info = fitted(problem, found.theta, found.phi, spread, max_sweeps=40, accelerate=accelerate)
+            _, _, info = fitted(problem, found.theta, found.phi, spread, max_sweeps=30, accelerate=accelerate)
             trace = double(info.elbo)
             assert len(trace) > 2
             falls = (trace[:-1] - trace[1:]) / trace[1:].abs()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from neuralsurv.data.canonical import coarse
 from neuralsurv.data.outcome import rows_phrase
 from neuralsurv.errors import InputError
 
@@ -257,8 +258,9 @@ def _moments(raw: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarra
     values = np.ldexp(np.nan_to_num(raw - middle), -exponent)
     counts = np.where(np.isnan(raw), 0.0, weight[:, None])
     total = np.where(counts.any(0), counts.sum(0), 1.0)
-    mean = (counts * values).sum(0) / total
-    spread = np.sqrt((counts * (values - mean) ** 2).sum(0) / total)
+    # Rounded, so that another order of the rows, or a row written twice, gives the same numbers to the last bit.
+    mean = coarse(1 + (counts * values).sum(0) / total) - 1
+    spread = coarse(np.sqrt((counts * (values - mean) ** 2).sum(0) / total))
     # A column that only varies among rows that were never at risk at an event has no spread; its range is used.
     spread = np.where(spread > 1e-12, spread, np.abs(values - mean).max(0, where=~np.isnan(raw), initial=0.0))
     scale = np.maximum(np.ldexp(spread, exponent), np.finfo(np.float64).smallest_subnormal)

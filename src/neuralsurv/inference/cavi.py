@@ -234,12 +234,16 @@ def fit(
         elif not math.isfinite(bound):
             raise NotFiniteError(f"the ELBO became {bound} in sweep {len(trace) + 1}; look for extreme covariates.")
         trace.append(bound)
-        changes.append(_relative_change(new, state, problem.points.weight))
+        # A jump that was taken back says nothing of how far the state still moves.
+        changes.append(changes[-1] if new is state else _relative_change(new, state, problem.points.weight))
         # Only a plain sweep tells how far the state is from standing still.
         converged = not jump and changes[-1] < tolerance
         recent = [new] if jump or state.theta is None else [*recent, new]
         state = new
         if report is not None:
-            report(len(trace), bound, changes[-1])
+            try:
+                report(len(trace), bound, changes[-1])
+            except KeyboardInterrupt:
+                interrupted = not converged
     latent = state.phi.shape - problem.phi_prior.shape - problem.event_count
     return state, CaviInfo(tuple(trace), tuple(changes), converged, interrupted, latent)

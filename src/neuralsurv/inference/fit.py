@@ -138,6 +138,11 @@ def fit(
         The mode of an earlier fit, to start from in place of random draws; ignored if the network has changed.
     """
     problem = build_problem(time, event, entry, weight, x, choices, seed)
+    if problem.phi_prior.shape - 1 + problem.event_count <= 0:
+        raise InputError(
+            f"the weights of the events add up to {problem.event_count:g}, too little for phi_prior with shape "
+            f"{problem.phi_prior.shape:g}: their sum must exceed 1 for phi to have a mode. Rescale the weights."
+        )
     start, objectives = find_mode(problem, choices, seed, verbose, warm)
     linearised = linearise(problem, start.theta)
     solver = PrimalSolver(linearised.jacobian, problem.weight_prior.precision)

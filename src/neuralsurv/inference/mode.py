@@ -45,7 +45,8 @@ class Mode:
     trace : tuple of float
         The objective after each iteration (for EM at the phi of that iteration, which may still be improving).
     converged : bool
-        Whether the stopping rule was met before the limit on iterations.
+        Whether the search ended by its rule, or because no step gains anything (as at a kink of a ReLU network),
+        and not at its limit.
     """
 
     theta: Tensor
@@ -240,7 +241,7 @@ def em(
     inner_tolerance : float
         The L-BFGS of a maximisation step stops by the rule of the direct solver.
     report : callable, optional
-        Called after each iteration with its number and U.
+        Called after each iteration with its number and the objective at the current phi.
     """
     phi = problem.phi_prior.mean if phi is None else phi
     trace = [objective(problem, theta, phi)]
