@@ -25,14 +25,13 @@ class Diagnostics:
     sweeps : int
         Number of sweeps.
     mode_converged : bool
-        Whether the search for the mode met its stopping rule.
+        Whether the search for the mode ended by itself and not at its limit.
     mode_objectives : tuple of float
         The objective U at the end of every start, in nats; the lowest was kept.
     latent_points : float
         Expected number of latent points. None left means that the posterior has collapsed.
     latent_share : float
-        Latent points among all points: the average of 1 − σ(g) over the time at risk, unless the prior of phi is
-        strong.
+        The average of 1 − σ(g) over the time at risk: latent points among all that phi gives.
     collapsed : bool
         Whether that share is below 5 %: the shape of q(phi) is then the prior's plus the number of events, σ(g) is
         close to 1 for everybody, and covariates have next to no effect.
@@ -64,9 +63,9 @@ def diagnose(fit: Fit) -> Diagnostics:
     messages = []
     if collapsed:
         messages.append(
-            f"the posterior has collapsed: of {fit.info.latent_points + fit.problem.event_count:.1f} points only "
-            f"{fit.info.latent_points:.2f} are latent, so sigma(g) is close to 1 for everybody and covariates have "
-            "next to no effect. Try other starts (random_state, starts) or a smaller network (hidden)."
+            f"the posterior has collapsed: only {fit.info.latent_points:.2f} latent points ({share:.1%} of all points) "
+            "are left, so sigma(g) is close to 1 for everybody and covariates have next to no effect. Try other starts "
+            "(random_state, starts) or a smaller network (hidden)."
         )
     if fit.info.interrupted:
         messages.append(

@@ -23,7 +23,7 @@ def test_the_demonstration(tmp_path, capsys, monkeypatch):
     assert "its synthetic cohort, 40 rows" in printed
     assert "Survival: posterior median [90% band], and the truth" in printed
     # Six rows of the table of curves: a time, and median [lower, upper] with the truth for either group.
-    pattern = r"│ +(\d+) │ (\d\.\d\d) \[(\d\.\d\d), (\d\.\d\d)\] │ (\d\.\d\d) +(in|out) │"
+    pattern = r"│ +(\d+) │ (\d\.\d\d) \[(\d\.\d\d), (\d\.\d\d)\] │ +(\d\.\d\d) (in|out) │"
     rows = re.findall(pattern, printed)
     cohort = lognormal_cohort(40, seed=0)
     times = np.linspace(0, np.quantile(cohort.time, 0.98), 61)[9::10]

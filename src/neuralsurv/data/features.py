@@ -5,6 +5,7 @@ Everything is learned from the training rows and kept as plain data, so that it 
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data.canonical import coarse
 from neuralsurv.data.outcome import rows_phrase
 from neuralsurv.errors import InputError
 
@@ -249,6 +249,17 @@ def _refuse_repeated(names: list[str], needed: list[str]) -> None:
         raise InputError(f"column {repeated[0]!r} occurs more than once; give every column its own name.")
 
 
+def _exact_sum(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the sum of counts × values of each column, rounded once.
+
+    So it is the same to the last bit in any order of the rows, for a row written twice and for a row cut in two. The
+    values, at most about 1, are split in halves of few digits, whose products with counts are exact.
+    """
+    high = values.astype(np.float32).astype(np.float64)
+    parts = np.concatenate([counts * high, counts * (values - high)])
+    return np.array([math.fsum(column) for column in parts.T.tolist()])
+
+
 def _moments(raw: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return weighted mean and spread of each column, of the values that are there."""
     low, high = np.nanmin(raw, axis=0), np.nanmax(raw, axis=0)
@@ -258,9 +269,8 @@ def _moments(raw: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarra
     values = np.ldexp(np.nan_to_num(raw - middle), -exponent)
     counts = np.where(np.isnan(raw), 0.0, weight[:, None])
     total = np.where(counts.any(0), counts.sum(0), 1.0)
-    # Rounded, so that another order of the rows, or a row written twice, gives the same numbers to the last bit.
-    mean = coarse(1 + (counts * values).sum(0) / total) - 1
-    spread = coarse(np.sqrt((counts * (values - mean) ** 2).sum(0) / total))
+    mean = _exact_sum(counts, values) / total
+    spread = np.sqrt(_exact_sum(counts, (values - mean) ** 2) / total)
     # A column that only varies among rows that were never at risk at an event has no spread; its range is used.
     spread = np.where(spread > 1e-12, spread, np.abs(values - mean).max(0, where=~np.isnan(raw), initial=0.0))
     scale = np.maximum(np.ldexp(spread, exponent), np.finfo(np.float64).smallest_subnormal)

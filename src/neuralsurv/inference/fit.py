@@ -165,9 +165,8 @@ def fit(
 
 
 def latent_share(fit: Fit) -> float:
-    """Return the share of latent points among all points, the average of 1 − σ(g) over the baseline exposure."""
-    known = fit.problem.event_count
-    return fit.info.latent_points / (fit.info.latent_points + known)
+    """Return the average of 1 − σ(g) over the baseline exposure: latent points over all points that phi gives."""
+    return fit.info.latent_points / (fit.phi.mean * float(fit.problem.baseline.sum()))
 
 
 def to_double(array: object) -> Tensor:
