@@ -747,7 +747,7 @@ def test_warnings_point_to_the_line_of_the_user(parameters: dict[str, Any], cate
 def test_a_collapsed_posterior_is_reported() -> None:
     # The spread of the prior makes the variance of g so large that the bound sees no latent point.
     cohort = lognormal_cohort(60, seed=2)
-    model = quick_model(hidden=(16,), activation="relu", spread="prior")
+    model = quick_model(hidden=(16,), activation="relu", spread="prior", mode_tolerance=1e-6)
     with pytest.warns(
         CollapseWarning, match=r"only [0-9.]+ latent points \([0-9.]+% of all points\) are left"
     ) as caught:

@@ -11,6 +11,7 @@ from neuralsurv.errors import InputError
 from neuralsurv.inference import cavi, mode
 from neuralsurv.inference.linearise import linearise
 from neuralsurv.inference.problem import Problem
+from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.hazard import ClosedForm, Half, MonteCarlo, Normaliser
 from neuralsurv.model.network import MLP, Network
 from neuralsurv.model.points import build_points
@@ -143,11 +144,13 @@ def fit(
             f"the weights of the events add up to {problem.event_count:g}, too little for phi_prior with shape "
             f"{problem.phi_prior.shape:g}: their sum must exceed 1 for phi to have a mode. Rescale the weights."
         )
-    start, objectives = find_mode(problem, choices, seed, verbose, warm)
+    widest = max([x.shape[1] + 1, *choices.hidden])
+    with threads_for(len(problem.points) * widest):
+        start, objectives = find_mode(problem, choices, seed, verbose, warm)
     linearised = linearise(problem, start.theta)
     solver = PrimalSolver(linearised.jacobian, problem.weight_prior.precision)
     state = cavi.start(problem, linearised, start.theta, start.phi, choices.spread)
-    with bar("variational sweeps", None, verbose) as advance:
+    with threads_for(linearised.jacobian.numel()), bar("variational sweeps", None, verbose) as advance:
         state, info = cavi.fit(
             problem,
             linearised,
