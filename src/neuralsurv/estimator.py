@@ -431,14 +431,17 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         return np.asarray(risk.to_numpy()[:, 0])
 
     def score(self, X: Any, y: Any) -> float:
-        """Return Antolini's concordance index of the posterior mean curves: 0.5 is chance, 1 is perfect."""
+        """Return Antolini's concordance index of the posterior mean curves: 0.5 is chance, 1 is perfect.
+
+        Somebody who enters late is compared only with events after the entry; row weights are not used.
+        """
         outcome = Outcome.from_any(y)
         _check_rows(len(as_frame(X)), "y", len(outcome))
         times, which = np.unique(outcome.time[outcome.event], return_inverse=True)
         if len(times) == 0:
             raise InputError(f"none of the {len(outcome)} rows has an event: the concordance index is not defined.")
         survival = self.predict_survival(X, times).mean.to_numpy().T[which]
-        return antolini_concordance(outcome.time, outcome.event, survival)
+        return antolini_concordance(outcome.time, outcome.event, survival, outcome.entry)
 
     def predict_survival_function(self, X: Any, return_array: bool = False) -> np.ndarray:
         """Return one callable survival curve (posterior mean) for each row, as scikit-survival's estimators do.

@@ -38,7 +38,7 @@ def inference_data(predictor: Predictor, X: Any, outcome: Outcome) -> Any:
     return arviz.from_dict(
         posterior={"phi": draws.phi.numpy()[None], "theta": draws.theta.numpy()[None]},
         log_likelihood={"time": likelihood[None]},
-        posterior_predictive={"time": np.minimum(predicted, predictor.time_scale)[None]},
+        posterior_predictive={"time": np.minimum(predicted, np.maximum(predictor.time_scale, outcome.entry))[None]},
         # Only what is predicted is observed data: arviz.plot_ppc looks for a prediction of every variable there.
         observed_data={"time": outcome.time},
         constant_data={"event": outcome.event, "entry": outcome.entry, "weight": outcome.weight},

@@ -18,6 +18,9 @@ class PlotMethods:
     """Pictures of a fitted model. Every method takes ``ax`` and returns the axes it drew on."""
 
     time_scale_: float
+    elbo_: np.ndarray
+    posterior_: Any
+    phi_prior_: Any
     _predictor: Any
     predict_survival: Any
     predict_hazard: Any
@@ -39,12 +42,12 @@ class PlotMethods:
     def plot_elbo(self, *, ax: Any = None) -> Any:
         """Draw the evidence lower bound after each sweep."""
         self._predictor()
-        return plots.plot_elbo(self.elbo_, ax=ax)  # type: ignore[attr-defined]
+        return plots.plot_elbo(self.elbo_, ax=ax)
 
     def plot_phi(self, *, ax: Any = None) -> Any:
         """Draw the prior and the posterior of phi."""
         self._predictor()
-        return plots.plot_phi(self.posterior_.phi, self.phi_prior_, ax=ax)  # type: ignore[attr-defined]
+        return plots.plot_phi(self.posterior_.phi, self.phi_prior_, ax=ax)
 
     def plot_calibration(self, X: Any, y: Any, time: float, *, groups: int = 5, ax: Any = None) -> Any:
         """Draw predicted against observed survival at one time, by groups of predicted survival.

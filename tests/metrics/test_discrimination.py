@@ -106,3 +106,12 @@ def test_relabelling_rows_changes_nothing():
     shuffled = survival[np.ix_(order, order)]
     found = antolini_concordance(time[order], event[order], shuffled[event[order]])
     assert math.isclose(found, antolini_concordance(time, event, survival[event]), rel_tol=1e-14)
+
+
+def test_who_has_not_entered_yet_is_not_compared():
+    time, event = np.array([1.0, 2.0, 3.0, 4.0]), np.array([True, True, False, False])
+    entry = np.array([0.0, 0.0, 0.0, 1.5])
+    # At the first event the last row (survival 0.1, discordant) is not there yet; at the second it is.
+    survival = np.array([[0.5, 0.8, 0.9, 0.1], [0.3, 0.5, 0.8, 0.1]])
+    assert antolini_concordance(time, event, survival) == pytest.approx(3 / 5)
+    assert antolini_concordance(time, event, survival, entry) == pytest.approx(3 / 4)

@@ -7,11 +7,13 @@ import numpy as np
 from neuralsurv.errors import InputError
 
 
-def antolini_concordance(time: np.ndarray, event: np.ndarray, survival: np.ndarray) -> float:
+def antolini_concordance(
+    time: np.ndarray, event: np.ndarray, survival: np.ndarray, entry: np.ndarray | None = None
+) -> float:
     """Return Antolini's time-dependent concordance index.
 
     A pair (i, j) is comparable if i has the event and j is observed for longer (at the same time, a censored j is
-    still at risk and counts as longer; two events at one time are not comparable). It is concordant if i has the
+    still at risk and counts as longer; two events at one time are not comparable), and j has entered before that event. It is concordant if i has the
     lower survival at i's event time; a tie in survival counts one half.
 
     Parameters
@@ -22,6 +24,8 @@ def antolini_concordance(time: np.ndarray, event: np.ndarray, survival: np.ndarr
         Event flags.
     survival : ndarray of shape (D, n)
         Survival of everybody at the time of each event, events in the order of ``np.flatnonzero(event)``.
+    entry : ndarray of shape (n,), optional
+        When each row comes under observation; from the start if not given.
 
     Raises
     ------
@@ -48,6 +52,8 @@ def antolini_concordance(time: np.ndarray, event: np.ndarray, survival: np.ndarr
     concordant = comparable = 0.0
     for row, i in enumerate(np.flatnonzero(event)):
         later = (time > time[i]) | ((time == time[i]) & ~event)
+        if entry is not None:
+            later &= entry < time[i]
         own = survival[row, i]
         concordant += float((survival[row, later] > own).sum() + 0.5 * (survival[row, later] == own).sum())
         comparable += float(later.sum())
