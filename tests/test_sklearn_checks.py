@@ -47,7 +47,9 @@ def as_outcome(y: Any) -> Any:
 
 
 ESTIMATOR = EverybodyDies(
-    **quick_model(hidden=(2,), quadrature="trapezoid", quadrature_points=12, draws=8, max_sweeps=5).get_params()
+    **quick_model(
+        hidden=(2,), activation="relu", quadrature="trapezoid", quadrature_points=12, draws=8, max_sweeps=5
+    ).get_params()
 )
 ours_about_tiny_fits = pytest.mark.filterwarnings("ignore::neuralsurv.errors.NeuralSurvWarning")
 

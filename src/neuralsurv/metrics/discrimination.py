@@ -13,8 +13,8 @@ def antolini_concordance(
     """Return Antolini's time-dependent concordance index.
 
     A pair (i, j) is comparable if i has the event and j is observed for longer (at the same time, a censored j is
-    still at risk and counts as longer; two events at one time are not comparable), and j has entered before that event. It is concordant if i has the
-    lower survival at i's event time; a tie in survival counts one half.
+    still at risk and counts as longer; two events at one time are not comparable), and j has entered before that
+    event. It is concordant if i has the lower survival at i's event time; a tie in survival counts one half.
 
     Parameters
     ----------
