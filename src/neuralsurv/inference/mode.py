@@ -15,15 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from neuralsurv.errors import NotFiniteError
+from neuralsurv.inference.descent import InverseHessian, descend
 from neuralsurv.inference.problem import Problem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
 
@@ -45,8 +43,7 @@ class Mode:
     trace : tuple of float
         The objective after each iteration (for EM at the phi of that iteration, which may still be improving).
     converged : bool
-        Whether the search ended by its rule, or because no step gains anything (as at a kink of a ReLU network),
-        and not at its limit.
+        Whether the search ended by its rule, and not at its limit or where no step could be found.
     """
 
     theta: Tensor
@@ -98,54 +95,6 @@ def objective(problem: Problem, theta: Tensor, phi: float | None = None) -> floa
     return value + factor * (phi / best - 1 - math.log(phi / best))
 
 
-# L-BFGS often takes a short step between two long ones, and at a kink of a ReLU network the gradient does not
-# vanish, so what counts is the gain over this many iterations.
-_WINDOW = 20
-
-
-def _minimise(
-    function: Callable[[Tensor], tuple[float, Tensor]],
-    theta: Tensor,
-    *,
-    tolerance: float,
-    max_iterations: int,
-    callback: Callable[[float], None] | None = None,
-) -> tuple[Tensor, float, bool]:
-    """Minimise by L-BFGS until an iteration gains less than `tolerance` times the value, on average over the last."""
-    values: list[float] = []
-
-    def wrapped(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = function(torch.from_numpy(flat))
-        return value, gradient.numpy()
-
-    def on_iteration(intermediate_result: Any) -> None:
-        values.append(float(intermediate_result.fun))
-        if callback is not None:
-            callback(values[-1])
-        if len(values) > _WINDOW and values[-_WINDOW - 1] - values[-1] <= _WINDOW * tolerance * abs(values[-1]):
-            raise StopIteration
-
-    result = minimize(
-        wrapped,
-        theta.numpy().copy(),
-        jac=True,
-        method="L-BFGS-B",
-        callback=on_iteration,
-        options={
-            "maxiter": max_iterations,
-            "maxfun": 10 * max_iterations,
-            "gtol": 0,
-            "ftol": 0,
-            "maxcor": 30,
-        },
-    )
-    return (
-        torch.from_numpy(np.array(result.x, dtype=np.float64)),
-        float(result.fun),
-        len(values) < max_iterations,
-    )
-
-
 def direct(
     problem: Problem,
     theta: Tensor,
@@ -154,7 +103,7 @@ def direct(
     max_iterations: int = 3000,
     report: Report | None = None,
 ) -> Mode:
-    """Minimise U by L-BFGS from `theta`.
+    """Minimise U by BFGS from `theta`.
 
     Parameters
     ----------
@@ -176,14 +125,14 @@ def direct(
         if report is not None:
             report(len(trace) - 1, value)
 
-    found, value, converged = _minimise(
+    found = descend(
         lambda candidate: objective_and_gradient(problem, candidate),
         theta,
         tolerance=tolerance,
         max_iterations=max_iterations,
         callback=note,
     )
-    return _finish(problem, found, value, trace, converged)
+    return _finish(problem, found.theta, found.value, trace, found.converged)
 
 
 def _bound(
@@ -224,7 +173,7 @@ def em(
     inner_tolerance: float = 1e-7,
     report: Report | None = None,
 ) -> Mode:
-    """Run the paper's expectation–maximisation with an L-BFGS maximisation step.
+    """Run the paper's expectation–maximisation with a BFGS maximisation step.
 
     Parameters
     ----------
@@ -237,23 +186,26 @@ def em(
     tolerance : float
         Stop when Q changes by less than this, relative to its size, in two successive iterations.
     max_iterations, inner_iterations : int
-        Limits on the iterations of EM and of the L-BFGS inside each of them.
+        Limits on the iterations of EM and of the descent inside each of them.
     inner_tolerance : float
-        The L-BFGS of a maximisation step stops by the rule of the direct solver.
+        The descent of a maximisation step stops by the rule of the direct solver.
     report : callable, optional
         Called after each iteration with its number and the objective at the current phi.
     """
     phi = problem.phi_prior.mean if phi is None else phi
     trace = [objective(problem, theta, phi)]
     previous, quiet, converged = math.inf, 0, False
+    inverse: InverseHessian | None = None
     for iteration in range(1, max_iterations + 1):
         negative_q, phi_next, phi_part = _bound(problem, theta, phi)
-        theta, value, _ = _minimise(negative_q, theta, tolerance=inner_tolerance, max_iterations=inner_iterations)
-        phi = phi_next
+        found = descend(
+            negative_q, theta, tolerance=inner_tolerance, max_iterations=inner_iterations, inverse_hessian=inverse
+        )
+        theta, phi, inverse = found.theta, phi_next, found.inverse_hessian
         trace.append(objective(problem, theta, phi))
         if report is not None:
             report(iteration, trace[-1])
-        q = value + phi_part
+        q = found.value + phi_part
         quiet = quiet + 1 if abs(q - previous) < tolerance * abs(previous) else 0
         previous = q
         if quiet >= 2:

@@ -1,0 +1,228 @@
+r"""Descent for functions with kinks: BFGS with a line search that asks for no more than a kink can give.
+
+A network of ReLU units makes the objective piecewise smooth, and its lowest points lie on kinks, where the gradient
+does not vanish. A line search for a small slope (strong Wolfe conditions) stalls there. Asking only for enough descent
+and for the slope to have risen (weak Wolfe conditions) can always be met by halving and doubling, and the inverse
+Hessian of BFGS learns the directions across the kink as directions of huge curvature, so that the iteration goes on
+along it.
+
+References
+----------
+A. S. Lewis, M. L. Overton (2013), Nonsmooth optimization via quasi-Newton methods.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+Function = Callable[[Tensor], tuple[float, Tensor]]
+
+_ENOUGH_DESCENT = 1e-4
+_SLOPE_RISEN = 0.9
+# Halvings and doublings of one line search; 2⁻⁵⁰ of a step is below rounding.
+_LONGEST_SEARCH = 50
+# What counts is the gain over this many iterations: a short step often lies between two long ones.
+_WINDOW = 20
+# Up to this many weights the inverse Hessian is a matrix (32 MiB); beyond, the last pairs of steps stand for it.
+_LARGEST_DENSE = 2000
+_REMEMBERED_PAIRS = 30
+# A step off a kink, relative to the size of the weights.
+_OFF_A_KINK = 1e-3
+
+
+class DenseInverseHessian:
+    """The inverse Hessian of BFGS as a matrix."""
+
+    def __init__(self, size: int) -> None:
+        self._matrix = torch.eye(size, dtype=torch.float64)
+        self.fresh = True
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Return minus the inverse Hessian times the gradient."""
+        return -(self._matrix @ gradient)
+
+    def update(self, step: Tensor, change: Tensor) -> None:
+        """Learn from a step and the change of the gradient along it, whose product must be positive."""
+        product = float(step @ change)
+        if self.fresh:
+            self._matrix *= product / float(change @ change)
+            self.fresh = False
+        image = self._matrix @ change
+        self._matrix.addr_(step, step, alpha=(1 + float(change @ image) / product) / product)
+        self._matrix.addr_(image, step, alpha=-1 / product).addr_(step, image, alpha=-1 / product)
+
+
+class LimitedInverseHessian:
+    """The inverse Hessian of BFGS as the last pairs of steps, for many weights."""
+
+    def __init__(self) -> None:
+        self._pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=_REMEMBERED_PAIRS)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing has been learned yet."""
+        return not self._pairs
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Return minus the inverse Hessian times the gradient (two-loop recursion)."""
+        result = -gradient
+        shares = []
+        for step, change, product in reversed(self._pairs):
+            share = float(step @ result) / product
+            shares.append(share)
+            result = result - share * change
+        if self._pairs:
+            _, change, product = self._pairs[-1]
+            result = result * (product / float(change @ change))
+        for (step, change, product), share in zip(self._pairs, reversed(shares), strict=True):
+            result = result + (share - float(change @ result) / product) * step
+        return result
+
+    def update(self, step: Tensor, change: Tensor) -> None:
+        """Learn from a step and the change of the gradient along it, whose product must be positive."""
+        self._pairs.append((step, change, float(step @ change)))
+
+
+InverseHessian = DenseInverseHessian | LimitedInverseHessian
+
+
+def new_inverse_hessian(size: int) -> InverseHessian:
+    """Return an inverse Hessian that has learned nothing: a matrix where that is cheap."""
+    return DenseInverseHessian(size) if size <= _LARGEST_DENSE else LimitedInverseHessian()
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Where a descent ended.
+
+    Attributes
+    ----------
+    theta : Tensor of shape (m,)
+        The place.
+    value : float
+        The function there.
+    values : tuple of float
+        The function at the start and after each iteration.
+    converged : bool
+        Whether the last iterations gained less than the tolerance, or no step could be found and a descent from
+        beside the place gained less than it too.
+    inverse_hessian : InverseHessian
+        What was learned, for a descent of a similar function from here.
+    """
+
+    theta: Tensor
+    value: float
+    values: tuple[float, ...]
+    converged: bool
+    inverse_hessian: InverseHessian = field(repr=False)
+
+
+def _beside(theta: Tensor) -> Tensor:
+    """Return a small step off every kink that `theta` may lie on, always the same."""
+    noise = torch.randn(len(theta), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return _OFF_A_KINK * max(float(theta.square().mean().sqrt()), _OFF_A_KINK) * noise
+
+
+def _line_search(
+    function: Function, theta: Tensor, value: float, slope: float, direction: Tensor, length: float
+) -> tuple[Tensor, float, Tensor] | None:
+    """Return a place along `direction` that meets the weak Wolfe conditions, or at least lies lower; None if none."""
+    low, high = 0.0, math.inf
+    lower: tuple[Tensor, float, Tensor] | None = None
+    for _ in range(_LONGEST_SEARCH):
+        place = theta + length * direction
+        reached, gradient = function(place)
+        if not reached <= value + _ENOUGH_DESCENT * length * slope:
+            high = length
+        else:
+            if reached < value:
+                lower = (place, reached, gradient)
+            if float(gradient @ direction) >= _SLOPE_RISEN * slope:
+                break
+            low = length
+        length = (low + high) / 2 if high < math.inf else 2 * length
+    return lower
+
+
+def descend(
+    function: Function,
+    theta: Tensor,
+    *,
+    tolerance: float,
+    max_iterations: int,
+    inverse_hessian: InverseHessian | None = None,
+    off_kinks: bool = True,
+    callback: Callable[[float], None] | None = None,
+) -> Descent:
+    """Go down from `theta` until an iteration gains less than `tolerance` times the value, on average over twenty.
+
+    Parameters
+    ----------
+    function : callable
+        Returns the value and the gradient at a place.
+    theta : Tensor of shape (m,)
+        Where to start.
+    tolerance, max_iterations : float, int
+        When to stop.
+    inverse_hessian : InverseHessian, optional
+        What an earlier descent of a similar function has learned.
+    off_kinks : bool
+        Whether to go down once more from a place beside, wherever no step can be found; only if that gains nothing
+        either has the descent converged.
+    callback : callable, optional
+        Called with the value after each iteration.
+    """
+    inverse = new_inverse_hessian(len(theta)) if inverse_hessian is None else inverse_hessian
+    value, gradient = function(theta)
+    values = [value]
+    converged = False
+    while len(values) <= max_iterations and not converged:
+        direction = inverse.direction(gradient)
+        slope = float(gradient @ direction)
+        found = None
+        if slope < 0:
+            length = 1 / max(1.0, float(gradient.norm())) if inverse.fresh else 1.0
+            found = _line_search(function, theta, value, slope, direction, length)
+        if found is None:
+            if not math.isfinite(value):
+                break
+            # Where the function curves by 1 or more, as a standard normal prior makes it, no more is to be gained
+            # than half the squared gradient.
+            if float(gradient.square().sum()) / 2 <= _WINDOW * tolerance * abs(value):
+                converged = True
+                break
+            if not inverse.fresh:
+                inverse = new_inverse_hessian(len(theta))
+                continue
+            if not off_kinks:
+                break
+            # Not even straight downhill. On a kink that need not be the bottom: go down again from beside it.
+            again = descend(
+                function,
+                theta + _beside(theta),
+                tolerance=tolerance,
+                max_iterations=max_iterations - len(values) + 1,
+                off_kinks=False,
+            )
+            if again.value >= value - _WINDOW * tolerance * abs(value):
+                converged = len(values) + len(again.values) <= max_iterations
+                break
+            theta, value, inverse = again.theta, again.value, again.inverse_hessian
+            gradient = function(theta)[1]
+            values += [min(reached, values[-1]) for reached in again.values]
+            continue
+        step, change = found[0] - theta, found[2] - gradient
+        if float(step @ change) > 0:
+            inverse.update(step, change)
+        theta, value, gradient = found
+        values.append(value)
+        if callback is not None:
+            callback(value)
+        converged = len(values) > _WINDOW + 1 and values[-_WINDOW - 1] - value <= _WINDOW * tolerance * abs(value)
+    return Descent(theta, value, tuple(values), converged, inverse)
