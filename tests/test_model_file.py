@@ -8,7 +8,7 @@ import pickle
 import struct
 import sys
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pandas as pd
@@ -80,11 +80,11 @@ def predictions(model, rows):
 def assert_same_model(one, other, rows):
     for found, wanted in zip(predictions(other, rows), predictions(one, rows), strict=True):
         np.testing.assert_array_equal(found, wanted)
-    for name in ("theta_star", "theta.mean", "theta.factor"):
-        left, right = one.posterior_, other.posterior_
-        for part in name.split("."):
-            left, right = getattr(left, part), getattr(right, part)
-        assert torch.equal(left, right), name
+    assert torch.equal(one.posterior_.theta_star, other.posterior_.theta_star)
+    left, right = one.posterior_.theta, other.posterior_.theta
+    assert type(left) is type(right)
+    for field in fields(left):
+        assert torch.equal(getattr(left, field.name), getattr(right, field.name)), field.name
     assert one.posterior_.phi == other.posterior_.phi
     assert one.posterior_.rho == other.posterior_.rho
     assert type(one.posterior_.normaliser) is type(other.posterior_.normaliser)
@@ -145,6 +145,7 @@ class TestRoundTrip:
                 "tolerance": 1e-2,
                 "mode_tolerance": 1e-5,
                 "accelerate": False,
+                "solver": "low-rank",
                 "standardise": False,
                 "draws": np.int64(7),
                 "warm_start": True,
@@ -159,6 +160,14 @@ class TestRoundTrip:
         assert type(again.draws) is int
         assert again.hidden == (3, 2)
         assert {*parameters, "preset", "normaliser", "verbose", "random_state"} == set(model.get_params())
+
+    @pytest.mark.parametrize("solver", ["primal", "dual", "low-rank", "krylov"])
+    def test_every_solver(self, path, solver):
+        model = fitted(small_model(solver=solver), X, Y)
+        assert model.diagnostics_.solver == solver
+        again = round_trip(model, path)
+        assert_same_model(model, again, X)
+        assert again.diagnostics_ == model.diagnostics_
 
     def test_widths_as_an_array(self, path):
         model = fitted(small_model(hidden=np.array([2])), X, Y)

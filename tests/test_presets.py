@@ -24,6 +24,7 @@ OTHER = {
     "tolerance": 1e-3,
     "max_sweeps": 9,
     "accelerate": False,
+    "solver": "dual",
 }
 
 
@@ -78,9 +79,7 @@ def test_unknown_preset(preset):
 
 
 def test_unknown_choice():
-    with pytest.raises(
-        InputError, match=r"'hiden' is not a choice; the choices are hidden, activation, .*accelerate\."
-    ):
+    with pytest.raises(InputError, match=r"'hiden' is not a choice; the choices are hidden, activation, .*solver\."):
         resolve("paper", hiden=(4,))
 
 

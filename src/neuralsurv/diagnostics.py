@@ -37,6 +37,14 @@ class Diagnostics:
         close to 1 for everybody, and covariates have next to no effect.
     missing_exposure : float
         Part of the time at risk that the quadrature rule leaves out.
+    coarse_sweeps : int
+        Sweeps on a coarser quadrature rule before them.
+    solver, solver_reason : str
+        The linear algebra that was used, and why.
+    rank : int
+        Directions of the weights that it kept; all of them if it cuts nothing off.
+    lost_information : float
+        What the directions that were cut off would have told, in nats; they keep their prior.
     jitter : float
         What was added to a matrix to factorise it: always 0, since a failure is an error here.
     messages : tuple of str
@@ -52,6 +60,11 @@ class Diagnostics:
     latent_share: float
     collapsed: bool
     missing_exposure: float
+    coarse_sweeps: int
+    solver: str
+    solver_reason: str
+    rank: int
+    lost_information: float
     jitter: float
     messages: tuple[str, ...]
 
@@ -98,6 +111,11 @@ def diagnose(fit: Fit) -> Diagnostics:
         latent_share=share,
         collapsed=collapsed,
         missing_exposure=fit.missing_exposure,
+        coarse_sweeps=fit.coarse_sweeps,
+        solver=fit.solver.name,
+        solver_reason=fit.solver.reason,
+        rank=fit.solver.rank,
+        lost_information=fit.solver.lost_information,
         jitter=0.0,
         messages=tuple(messages),
     )

@@ -72,7 +72,10 @@ class NeuralSurv(PlotMethods, BaseEstimator):
     max_sweeps : int, optional
         Limit on the sweeps.
     accelerate : bool, optional
-        Whether every third sweep starts from an extrapolation of the two before it.
+        Whether to take shortcuts that end at the same place: extrapolated sweeps, and first solving on few quadrature
+        nodes.
+    solver : {"auto", "primal", "dual", "low-rank", "krylov"}, optional
+        The linear algebra of the sweeps; ``diagnostics_.solver_reason`` says why auto chose what it did.
     standardise : bool
         Whether covariates are centered and scaled (on the training rows).
     draws : int
@@ -130,6 +133,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         tolerance: float | None = None,
         max_sweeps: int | None = None,
         accelerate: bool | None = None,
+        solver: str | None = None,
         standardise: bool = True,
         draws: int = 1000,
         warm_start: bool = False,
@@ -151,6 +155,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         self.tolerance = tolerance
         self.max_sweeps = max_sweeps
         self.accelerate = accelerate
+        self.solver = solver
         self.standardise = standardise
         self.draws = draws
         self.warm_start = warm_start
@@ -430,18 +435,36 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         risk = self._predictor(X).cumulative_hazard(X, [self.time_scale_]).mean
         return np.asarray(risk.to_numpy()[:, 0])
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return Antolini's concordance index of the posterior mean curves: 0.5 is chance, 1 is perfect.
 
-        Somebody who enters late is compared only with events after the entry; row weights are not used.
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            Covariates.
+        y : as in `fit`
+            Outcomes of the same rows. Somebody who enters late is compared only with events after the entry.
+        sample_weight : array-like of shape (n,), optional
+            Row weights, in place of those that y may hold; a pair of rows counts the product of its two.
+
+        Notes
+        -----
+        The curves are predicted at the event times. If there are more than 128 different ones, 128 of them, evenly
+        spread by rank from the first to the last, are used and the curves are linear between them, so that memory
+        grows with the rows and not with rows × events.
+        See :func:`neuralsurv.metrics.antolini_concordance`.
         """
-        outcome = Outcome.from_any(y)
+        outcome = Outcome.from_any(y, weight=sample_weight)
         _check_rows(len(as_frame(X)), "y", len(outcome))
-        times, which = np.unique(outcome.time[outcome.event], return_inverse=True)
+        times = np.unique(outcome.time[outcome.event & (outcome.weight > 0)])
         if len(times) == 0:
             raise InputError(f"none of the {len(outcome)} rows has an event: the concordance index is not defined.")
-        survival = self.predict_survival(X, times).mean.to_numpy().T[which]
-        return antolini_concordance(outcome.time, outcome.event, survival, outcome.entry)
+        if len(times) > 128:
+            times = times[np.linspace(0, len(times) - 1, 128).round().astype(int)]
+        survival = self.predict_survival(X, times).mean.to_numpy()
+        return antolini_concordance(
+            outcome.time, outcome.event, survival, times, entry=outcome.entry, weight=outcome.weight
+        )
 
     def predict_survival_function(self, X: Any, return_array: bool = False) -> np.ndarray:
         """Return one callable survival curve (posterior mean) for each row, as scikit-survival's estimators do.

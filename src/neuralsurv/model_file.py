@@ -19,6 +19,7 @@ from neuralsurv.model.network import MLP
 from neuralsurv.model.prior import Gamma, WeightPrior
 from neuralsurv.posterior import Posterior
 from neuralsurv.solvers.primal import PrimalGaussian
+from neuralsurv.solvers.subspace import SubspaceGaussian
 from neuralsurv.storage import Fields, read, write
 
 # The only classes a file can name.
@@ -29,7 +30,7 @@ def save(model: NeuralSurv, path: str | os.PathLike[str]) -> None:
     """Write a fitted model."""
     posterior = model.posterior_
     network, gaussian = posterior.network, posterior.theta
-    if not isinstance(network, MLP) or not isinstance(gaussian, PrimalGaussian):
+    if not isinstance(network, MLP) or not isinstance(gaussian, PrimalGaussian | SubspaceGaussian):
         raise StorageError(f"a model with a {type(network).__name__} and a {type(gaussian).__name__} cannot be saved.")
     parameters = model.get_params(deep=False)
     if not (parameters["random_state"] is None or isinstance(parameters["random_state"], (int, np.integer))):
@@ -53,8 +54,7 @@ def save(model: NeuralSurv, path: str | os.PathLike[str]) -> None:
         "diagnostics": asdict(model.diagnostics_),
     }
     tensors = {
-        "theta_mean": gaussian.mean.numpy(),
-        "theta_factor": gaussian.factor.numpy(),
+        **_gaussian_tensors(gaussian),
         "theta_star": posterior.theta_star.numpy(),
         "elbo": model.elbo_,
         "center": model.encoding_.center,
@@ -190,11 +190,37 @@ def _network(table: Fields) -> MLP:
         raise StorageError(f"the model file is damaged: {error}") from error
 
 
-def _gaussian(size: int, tensors: dict[str, np.ndarray]) -> PrimalGaussian:
-    factor = _tensor(tensors, "theta_factor", (size, size))
+def _gaussian_tensors(gaussian: PrimalGaussian | SubspaceGaussian) -> dict[str, np.ndarray]:
+    if isinstance(gaussian, PrimalGaussian):
+        return {"theta_mean": gaussian.mean.numpy(), "theta_factor": gaussian.factor.numpy()}
+    return {
+        "theta_precision": gaussian.precision.numpy(),
+        "theta_basis": gaussian.basis.contiguous().numpy(),
+        "theta_inner_mean": gaussian.inner_mean.numpy(),
+        "theta_inner_factor": gaussian.inner_factor.numpy(),
+    }
+
+
+def _factor(tensors: dict[str, np.ndarray], name: str, size: int) -> torch.Tensor:
+    factor = _tensor(tensors, name, (size, size))
     if not (np.diagonal(factor) > 0).all() or np.triu(factor, 1).any():
-        raise StorageError("the model file is damaged: 'theta_factor' is not a Cholesky factor.")
-    return PrimalGaussian(torch.from_numpy(_tensor(tensors, "theta_mean", (size,))), torch.from_numpy(factor))
+        raise StorageError(f"the model file is damaged: {name!r} is not a Cholesky factor.")
+    return torch.from_numpy(factor)
+
+
+def _gaussian(size: int, tensors: dict[str, np.ndarray]) -> PrimalGaussian | SubspaceGaussian:
+    if "theta_basis" not in tensors:
+        factor = _factor(tensors, "theta_factor", size)
+        return PrimalGaussian(torch.from_numpy(_tensor(tensors, "theta_mean", (size,))), factor)
+    precision = _tensor(tensors, "theta_precision", (size,))
+    if not (precision > 0).all():
+        raise StorageError("the model file is damaged: 'theta_precision' is not positive.")
+    basis = torch.from_numpy(_tensor(tensors, "theta_basis", (size, None)))
+    rank = basis.shape[1]
+    if not torch.allclose(basis.T @ basis, torch.eye(rank, dtype=basis.dtype), atol=1e-5):
+        raise StorageError("the model file is damaged: the columns of 'theta_basis' are not orthonormal.")
+    mean = torch.from_numpy(_tensor(tensors, "theta_inner_mean", (rank,)))
+    return SubspaceGaussian(torch.from_numpy(precision), basis, mean, _factor(tensors, "theta_inner_factor", rank))
 
 
 def _normaliser_name(normaliser: Normaliser) -> str:
@@ -238,6 +264,7 @@ def _diagnostics(table: Fields) -> Diagnostics:
         "bool": table.flag,
         "int": table.whole,
         "float": table.number,
+        "str": table.text,
         "tuple[float, ...]": table.numbers,
         "tuple[str, ...]": table.texts,
     }

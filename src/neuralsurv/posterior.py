@@ -72,8 +72,7 @@ class Posterior:
     def g_moments(self, time: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance of g at P points, `time` (P,) and `x` (P, d)."""
         linearised = linearise_network(self.network, self.theta_star, time, x)
-        mean = linearised.offset + linearised.jacobian @ self.theta.mean
-        return mean, self.theta.variance(linearised.jacobian)
+        return linearised.offset + linearised.rows.times(self.theta.mean), self.theta.variance(linearised.jacobian)
 
     def g_covariance(self, time: Tensor, x: Tensor) -> Tensor:
         """Return the covariance matrix of g over P points."""

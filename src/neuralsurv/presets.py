@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from neuralsurv.errors import InputError
+from neuralsurv.solvers.choose import SOLVERS
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,10 @@ class Choices:
     max_sweeps : int
         Limit on the number of sweeps.
     accelerate : bool
-        Whether every third sweep starts from an extrapolation of the two before it.
+        Whether to take shortcuts that end at the same place: every third sweep starts from an extrapolation of the two
+        before it, and a problem of many quadrature nodes is first solved on few.
+    solver : {"auto", "primal", "dual", "low-rank", "krylov"}
+        The linear algebra of the sweeps; auto takes the cheapest that fits into memory.
     """
 
     hidden: tuple[int, ...]
@@ -63,6 +67,7 @@ class Choices:
     tolerance: float
     max_sweeps: int
     accelerate: bool
+    solver: str
 
 
 PAPER = Choices(
@@ -80,6 +85,7 @@ PAPER = Choices(
     tolerance=1e-6,
     max_sweeps=1000,
     accelerate=True,
+    solver="auto",
 )
 
 PRESETS = {"paper": PAPER}
@@ -105,6 +111,7 @@ def resolve(preset: str, **given: Any) -> Choices:
     _one_of("normaliser", choices.normaliser, ("auto", "half", "closed-form", "monte-carlo"))
     _one_of("mode", choices.mode, ("direct", "em"))
     _one_of("spread", choices.spread, ("mode", "prior"))
+    _one_of("solver", choices.solver, ("auto", *SOLVERS))
     return replace(
         choices,
         hidden=_widths(choices.hidden),

@@ -12,10 +12,11 @@ from neuralsurv.inference import cavi
 from neuralsurv.inference.linearise import Linearised, linearise
 from neuralsurv.inference.problem import Problem
 from neuralsurv.model.hazard import Half, Normaliser
-from neuralsurv.model.network import MLP, Network
+from neuralsurv.model.network import MLP, Network, Pullback
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Gamma, WeightPrior
 from neuralsurv.model.quadrature import GaussLegendre, Rule
+from neuralsurv.model.rows import DenseRows
 from neuralsurv.solvers.primal import PrimalSolver
 
 
@@ -150,8 +151,11 @@ class FrozenNetwork:
     def value(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
         return double(self.levels)[torch.bucketize(time, double(self.breaks))]
 
-    def value_and_pullback(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        return self.value(theta, time, x), lambda u: torch.zeros_like(theta)
+    def bind(self, time: Tensor, x: Tensor) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
+        return lambda theta: (self.value(theta, time, x), lambda u: torch.zeros_like(theta))
+
+    def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, DenseRows]:
+        return self.value(theta, time, x), DenseRows(self.jacobian(theta, time, x))
 
     def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
         return torch.zeros(len(time), 1, dtype=torch.float64)
@@ -175,7 +179,7 @@ def setting(
 ) -> tuple[Linearised, PrimalSolver, cavi.CaviState]:
     """Return what a sweep takes: linearised points, solver, first state."""
     linearised = linearise(problem, theta)
-    solver = PrimalSolver(linearised.jacobian, problem.weight_prior.precision)
+    solver = PrimalSolver(linearised.rows, problem.weight_prior.precision)
     return linearised, solver, cavi.start(problem, linearised, theta, phi, spread)
 
 

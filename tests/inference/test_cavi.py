@@ -244,6 +244,9 @@ class TestStoppingRule:
                 solved.append(None)
                 return solver.solve(curvature, slope)
 
+            def moments(self, gaussian):
+                return solver.moments(gaussian)
+
         return cavi.fit(problem, linearised, Interrupted(), state)
 
     def test_an_interrupt_leaves_the_last_finished_sweep(self):
@@ -278,8 +281,11 @@ class TestStoppingRule:
             """A solver whose Gaussian is infinitely far from the prior."""
 
             def solve(self, curvature, slope):
-                gaussian = PrimalSolver(linearised.jacobian, problem.weight_prior.precision).solve(curvature, slope)
+                gaussian = PrimalSolver(linearised.rows, problem.weight_prior.precision).solve(curvature, slope)
                 return type("Far", (), {"mean": gaussian.mean, "variance": gaussian.variance, "divergence": far})()
+
+            def moments(self, gaussian):
+                return linearised.jacobian @ gaussian.mean, gaussian.variance(linearised.jacobian)
 
         def far(self, precision):
             return math.inf

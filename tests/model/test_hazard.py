@@ -15,6 +15,7 @@ from neuralsurv.model import hazard as hazard_module
 from neuralsurv.model.hazard import ClosedForm, Half, MonteCarlo, hazard, log_baseline
 from neuralsurv.model.network import ACTIVATIONS, MLP
 from neuralsurv.model.prior import WeightPrior
+from neuralsurv.model.rows import DenseRows
 
 
 def tensor(values) -> Tensor:
@@ -71,8 +72,11 @@ class OffsetLinear:
     def value(self, theta, time, x):
         return self.offset + self.jacobian(theta, time, x) @ theta
 
-    def value_and_pullback(self, theta, time, x):
-        return self.value(theta, time, x), lambda u: self.vjp(theta, time, x, u)
+    def bind(self, time, x):
+        return lambda theta: (self.value(theta, time, x), lambda u: self.vjp(theta, time, x, u))
+
+    def value_and_rows(self, theta, time, x):
+        return self.value(theta, time, x), DenseRows(self.jacobian(theta, time, x))
 
     def jacobian(self, theta, time, x):
         return torch.cat([torch.ones_like(time)[:, None], time[:, None], x], dim=1)

@@ -4,7 +4,7 @@ A test file of a solver inherits from `GaussianCases` and says how the solver is
 
     class TestPrimal(GaussianCases):
         def make(self, jacobian, precision):
-            return PrimalSolver(jacobian, precision)
+            return PrimalSolver(DenseRows(jacobian), precision)
 """
 
 import math
@@ -94,6 +94,14 @@ class GaussianCases:
         gaussian = self.solve(case)
         close(gaussian.covariance(rows, case.jacobian), rows @ case.covariance @ case.jacobian.T)
         close(torch.diagonal(gaussian.covariance(rows, rows)), gaussian.variance(rows))
+
+    @every_shape
+    def test_moments_at_the_own_rows(self, shape):
+        case = problem(*shape)
+        solver = self.make(case.jacobian, case.precision)
+        mean, variance = solver.moments(solver.solve(case.curvature, case.slope))
+        close(mean, case.jacobian @ case.mean)
+        close(variance, torch.diagonal(case.jacobian @ case.covariance @ case.jacobian.T))
 
     @every_shape
     def test_divergence(self, shape):

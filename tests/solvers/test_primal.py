@@ -4,14 +4,15 @@ import pytest
 import torch
 
 from neuralsurv.errors import NotPositiveDefiniteError
-from neuralsurv.solvers import primal
+from neuralsurv.model import rows as rows_module
+from neuralsurv.model.rows import DenseRows
 from neuralsurv.solvers.primal import PrimalSolver, cholesky
 from solvers.gaussian_cases import GaussianCases, problem, rows_elsewhere
 
 
 class TestPrimal(GaussianCases):
     def make(self, jacobian, precision):
-        return PrimalSolver(jacobian, precision)
+        return PrimalSolver(DenseRows(jacobian), precision)
 
     def test_covariance_matrix(self):
         case = problem(40, 6)
@@ -52,9 +53,9 @@ def test_not_finite_jacobian_and_negative_curvature_are_refused():
     jacobian = case.jacobian.clone()
     jacobian[4, 1] = float("nan")
     with pytest.raises(NotPositiveDefiniteError, match="holds 5 values that are NaN or infinite"):
-        PrimalSolver(jacobian, case.precision).solve(case.curvature + 1, case.slope)
+        PrimalSolver(DenseRows(jacobian), case.precision).solve(case.curvature + 1, case.slope)
     with pytest.raises(NotPositiveDefiniteError, match="NaN or infinite"):
-        PrimalSolver(case.jacobian, case.precision).solve(-case.curvature - 1, case.slope)
+        PrimalSolver(DenseRows(case.jacobian), case.precision).solve(-case.curvature - 1, case.slope)
 
 
 @pytest.mark.parametrize("numbers", [1, 12, 20, 10_000])
@@ -62,17 +63,10 @@ def test_blocks_change_nothing(monkeypatch, numbers):
     """Blocks of one row, of two and of three rows (the last one short), and one block."""
     case = problem(10, 6)
     rows = rows_elsewhere(6, count=7)
-    whole = PrimalSolver(case.jacobian, case.precision).solve(case.curvature, case.slope)
+    whole = PrimalSolver(DenseRows(case.jacobian), case.precision).solve(case.curvature, case.slope)
     expected = whole.variance(rows)
-    monkeypatch.setattr(primal, "_BLOCK_NUMBERS", numbers)
-    cut = PrimalSolver(case.jacobian, case.precision).solve(case.curvature, case.slope)
+    monkeypatch.setattr(rows_module, "BLOCK_NUMBERS", numbers)
+    cut = PrimalSolver(DenseRows(case.jacobian), case.precision).solve(case.curvature, case.slope)
     torch.testing.assert_close(cut.factor, whole.factor, rtol=1e-13, atol=1e-14)
     torch.testing.assert_close(cut.mean, whole.mean, rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(cut.variance(rows), expected, rtol=1e-12, atol=0)
-
-
-def test_blocks_are_as_large_as_stated(monkeypatch):
-    rows = torch.zeros(10, 6)
-    for numbers, lengths in ((1, [1] * 10), (12, [2] * 5), (20, [3, 3, 3, 1]), (10_000, [10])):
-        monkeypatch.setattr(primal, "_BLOCK_NUMBERS", numbers)
-        assert [len(block) for block in primal._blocks(rows)] == lengths

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -113,8 +114,8 @@ def start(problem: Problem, linearised: Linearised, theta: Tensor, phi: float, s
     """
     variance = torch.zeros_like(linearised.offset)
     if spread == "prior":
-        variance = (linearised.jacobian**2 / problem.weight_prior.precision).sum(1)
-    mean = linearised.offset + linearised.jacobian @ theta
+        variance = linearised.rows.squared_norms(1 / problem.weight_prior.precision)
+    mean = linearised.offset + linearised.rows.times(theta)
     return CaviState(Gamma(phi * problem.phi_rate, problem.phi_rate), None, theta, mean, variance)
 
 
@@ -138,13 +139,13 @@ def curvature_and_slope(problem: Problem, m: Tensor, v: Tensor, phi: Gamma) -> t
     return curvature, slope
 
 
-def sweep(problem: Problem, linearised: Linearised, solver: Solver, state: CaviState) -> CaviState:
+def sweep(problem: Problem, linearised: Linearised, solver: Solver[Any], state: CaviState) -> CaviState:
     """Update q(omega), q(Psi), q(phi), then q(theta)."""
     phi = update_phi(problem, state.m, state.v)
     curvature, slope = curvature_and_slope(problem, state.m, state.v, phi)
     theta = solver.solve(curvature, slope - curvature * linearised.offset)
-    m = linearised.offset + linearised.jacobian @ theta.mean
-    return CaviState(phi, theta, theta.mean, m, theta.variance(linearised.jacobian))
+    mean, variance = solver.moments(theta)
+    return CaviState(phi, theta, theta.mean, linearised.offset + mean, variance)
 
 
 def _relative_change(new: CaviState, old: CaviState, weight: Tensor) -> float:
@@ -175,7 +176,7 @@ def extrapolate(base: CaviState, first: CaviState, second: CaviState, weight: Te
 def fit(
     problem: Problem,
     linearised: Linearised,
-    solver: Solver,
+    solver: Solver[Any],
     state: CaviState,
     *,
     tolerance: float = 1e-6,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from neuralsurv.errors import InputError
 from neuralsurv.inference import cavi, mode
-from neuralsurv.inference.linearise import linearise
+from neuralsurv.inference.linearise import Linearised, linearise
 from neuralsurv.inference.problem import Problem
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.hazard import ClosedForm, Half, MonteCarlo, Normaliser
@@ -17,10 +18,43 @@ from neuralsurv.model.network import MLP, Network
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Gamma, WeightPrior
 from neuralsurv.model.quadrature import GaussLegendre, Rule, Trapezoid, missing_share
+from neuralsurv.model.rows import row_slices
 from neuralsurv.presets import Choices
 from neuralsurv.progress import Advance, bar
-from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.solvers.choose import Choice, choose
+from neuralsurv.solvers.dual import DualGaussian, DualSolver
+from neuralsurv.solvers.interface import Gaussian, Solver
+from neuralsurv.solvers.krylov import KrylovGaussian, KrylovSolver
+from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver
 from neuralsurv.solvers.primal import PrimalSolver
+
+# A problem with more points than this many times those of the coarse rule is first solved on the coarse rule.
+_WORTH_A_COARSE_RULE = 3
+_COARSE_RULE = GaussLegendre(8)
+# Information that the low-rank solver may give up, in nats; what it did give up is in the diagnostics.
+_INFORMATION_TOLERANCE = 1e-3
+# What the algebra of the sweeps may hold in memory.
+_MEMORY = 3 * 2**30
+
+
+@dataclass(frozen=True)
+class SolverReport:
+    """Which solver was used.
+
+    Attributes
+    ----------
+    name, reason : str
+        The solver, and why it was chosen.
+    rank : int
+        Number of directions that it kept; all m weights if it cuts nothing off.
+    lost_information : float
+        Σ κ‖R‖² at the end, in nats: what the directions that were cut off would have told.
+    """
+
+    name: str
+    reason: str
+    rank: int
+    lost_information: float
 
 
 @dataclass(frozen=True)
@@ -41,6 +75,10 @@ class Fit:
         What was fitted.
     missing_exposure : float
         Part of the time at risk that the quadrature rule leaves out.
+    solver : SolverReport
+        Which solver was used.
+    coarse_sweeps : int
+        Sweeps that were run on a coarser quadrature rule before those of `info`.
     """
 
     phi: Gamma
@@ -50,6 +88,8 @@ class Fit:
     info: cavi.CaviInfo
     problem: Problem
     missing_exposure: float
+    solver: SolverReport
+    coarse_sweeps: int
 
 
 def quadrature_rule(choices: Choices) -> Rule:
@@ -88,23 +128,97 @@ def build_problem(
     )
 
 
+def coarse_problem(
+    problem: Problem, time: Tensor, event: Tensor, entry: Tensor, weight: Tensor, choices: Choices
+) -> Problem | None:
+    """Return the problem on a coarser quadrature rule, where that is much smaller and shortcuts are allowed."""
+    if not choices.accelerate or choices.mode == "em":
+        return None
+    points = build_points(time, event, entry, weight, _COARSE_RULE, choices.rho)
+    return replace(problem, points=points) if len(problem.points) > _WORTH_A_COARSE_RULE * len(points) else None
+
+
 def _words(advance: Advance) -> mode.Report:
     return lambda step, value: advance(step, f"step {step}, U = {value:.4f}")
 
 
 def find_mode(
-    problem: Problem, choices: Choices, seed: int, verbose: bool | str | int, warm: Tensor | None = None
+    problem: Problem,
+    choices: Choices,
+    seed: int,
+    verbose: bool | str | int,
+    warm: Tensor | None = None,
+    coarse: Problem | None = None,
 ) -> tuple[mode.Mode, list[float]]:
-    """Search from several seeded starts, or from where an earlier fit ended, and keep the best mode."""
+    """Search from several seeded starts, or from where an earlier fit ended, and keep the best mode.
+
+    With a coarse problem all starts run on that, to ten times the tolerance; only the best goes on to the mode of the
+    coarse problem and then of the problem itself.
+    """
     search = mode.em if choices.mode == "em" else mode.direct
     usable = warm is not None and len(warm) == problem.network.size
     starts = [warm] if warm is not None and usable else mode.random_starts(problem, choices.starts, seed)
+    tolerance = choices.mode_tolerance if coarse is None else 10 * choices.mode_tolerance
     found = []
     for number, theta in enumerate(starts, 1):
-        title = f"mode, start {number} of {len(starts)}"
+        title = f"mode, start {number} of {len(starts)}" + (", few nodes" if coarse else "")
         with bar(title, None, verbose) as advance:
-            found.append(search(problem, theta, tolerance=choices.mode_tolerance, report=_words(advance)))
-    return mode.best_of(found), [one.objective for one in found]
+            found.append(search(coarse or problem, theta, tolerance=tolerance, report=_words(advance)))
+    best = current = mode.best_of(found)
+    if coarse is not None:
+        for title, stage in (("mode, few nodes", coarse), ("mode", problem)):
+            with bar(title, None, verbose) as advance:
+                current = mode.direct(
+                    stage,
+                    current.theta,
+                    tolerance=choices.mode_tolerance,
+                    inverse_hessian=current.inverse_hessian,
+                    report=_words(advance),
+                )
+    return current, [current.objective if one is best else mode.objective(problem, one.theta) for one in found]
+
+
+def make_solver(name: str, problem: Problem, linearised: Linearised, state: cavi.CaviState) -> Solver[Any]:
+    """Return a solver by name, made for the linearised points and the curvatures that `state` leads to."""
+    rows, precision = linearised.rows, problem.weight_prior.precision
+    if name == "primal":
+        return PrimalSolver(rows, precision)
+    if name == "dual":
+        return DualSolver(rows, precision)
+    if name == "krylov":
+        return KrylovSolver(rows, precision)
+    importance, _ = cavi.curvature_and_slope(problem, state.m, state.v, cavi.update_phi(problem, state.m, state.v))
+    return low_rank_solver(rows, precision, importance, tolerance=_INFORMATION_TOLERANCE)
+
+
+def report_solver(choice: Choice, solver: Solver[Any], problem: Problem, state: cavi.CaviState) -> SolverReport:
+    """Return what there is to know of the solver after the last sweep."""
+    if not isinstance(solver, LowRankSolver):
+        return SolverReport(choice.solver, choice.reason, problem.network.size, 0.0)
+    curvature, _ = cavi.curvature_and_slope(problem, state.m, state.v, state.phi)
+    return SolverReport(choice.solver, choice.reason, solver.rank, solver.lost_information(curvature))
+
+
+def _moments(linearised: Linearised, theta: Gaussian) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of g at linearised points under any Gaussian."""
+    rows = linearised.rows
+    variance = [theta.variance(rows.take(part).dense()) for part in row_slices(*rows.shape)]
+    return linearised.offset + rows.times(theta.mean), torch.cat(variance)
+
+
+def sweep_coarsely(
+    problem: Problem, linearised: Linearised, coarse: Problem, start: mode.Mode, choices: Choices
+) -> tuple[cavi.CaviState, int]:
+    """Sweep on the coarse rule until that stands still; return the state at the points of the problem."""
+    rough = linearise(coarse, start.theta)
+    state = cavi.start(coarse, rough, start.theta, start.phi, choices.spread)
+    with threads_for(len(coarse.points) * coarse.network.size):
+        solver = make_solver(choose(len(coarse.points), coarse.network.size, _MEMORY).solver, coarse, rough, state)
+        state, info = cavi.fit(coarse, rough, solver, state, tolerance=choices.tolerance, max_sweeps=choices.max_sweeps)
+    assert state.theta is not None
+    with threads_for(len(problem.points) * problem.network.size):
+        mean, variance = _moments(linearised, state.theta)
+    return cavi.CaviState(state.phi, None, state.theta_mean, mean, variance), info.sweeps
 
 
 def fit(
@@ -144,13 +258,25 @@ def fit(
             f"the weights of the events add up to {problem.event_count:g}, too little for phi_prior with shape "
             f"{problem.phi_prior.shape:g}: their sum must exceed 1 for phi to have a mode. Rescale the weights."
         )
+    coarse = coarse_problem(problem, time, event, entry, weight, choices)
     widest = max([x.shape[1] + 1, *choices.hidden])
     with threads_for(len(problem.points) * widest):
-        start, objectives = find_mode(problem, choices, seed, verbose, warm)
+        start, objectives = find_mode(problem, choices, seed, verbose, warm, coarse)
     linearised = linearise(problem, start.theta)
-    solver = PrimalSolver(linearised.jacobian, problem.weight_prior.precision)
-    state = cavi.start(problem, linearised, start.theta, start.phi, choices.spread)
-    with threads_for(linearised.jacobian.numel()), bar("variational sweeps", None, verbose) as advance:
+    choice = (
+        choose(len(problem.points), problem.network.size, _MEMORY)
+        if choices.solver == "auto"
+        else Choice(choices.solver, "asked for")
+    )
+    coarse_sweeps = 0
+    if coarse is None:
+        state = cavi.start(problem, linearised, start.theta, start.phi, choices.spread)
+    else:
+        state, coarse_sweeps = sweep_coarsely(problem, linearised, coarse, start, choices)
+    with threads_for(len(problem.points) * problem.network.size):
+        solver = make_solver(choice.solver, problem, linearised, state)
+    rank = solver.rank if isinstance(solver, LowRankSolver) else problem.network.size
+    with threads_for(len(problem.points) * rank), bar("variational sweeps", None, verbose) as advance:
         state, info = cavi.fit(
             problem,
             linearised,
@@ -161,10 +287,15 @@ def fit(
             accelerate=choices.accelerate,
             report=lambda k, bound, change: advance(k, f"sweep {k}, ELBO {bound:.4f}, change {change:.1e}"),
         )
-    assert state.theta is not None
+    theta = state.theta
+    assert theta is not None
+    if isinstance(theta, DualGaussian | KrylovGaussian):
+        # The same law without the training rows.
+        theta = theta.compact()
     nodes = quadrature_rule(choices).nodes(entry, time, choices.rho)
     missing = missing_share(entry, time, weight, nodes, choices.rho)
-    return Fit(state.phi, state.theta, start, tuple(objectives), info, problem, missing)
+    used = report_solver(choice, solver, problem, state)
+    return Fit(state.phi, theta, start, tuple(objectives), info, problem, missing, used, coarse_sweeps)
 
 
 def latent_share(fit: Fit) -> float:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from neuralsurv.inference.problem import Problem
 from neuralsurv.model.network import Network
+from neuralsurv.model.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -18,18 +19,23 @@ class Linearised:
     ----------
     offset : Tensor of shape (P,)
         h, the value at theta = 0 of the linear function.
-    jacobian : Tensor of shape (P, m)
+    rows : Rows of shape (P, m)
         J.
     """
 
     offset: Tensor
-    jacobian: Tensor
+    rows: Rows
+
+    @property
+    def jacobian(self) -> Tensor:
+        """J as a matrix, shape (P, m)."""
+        return self.rows.dense()
 
 
 def linearise_network(network: Network, theta_star: Tensor, time: Tensor, x: Tensor) -> Linearised:
     """Linearise `network` at `theta_star` for the points (time, x)."""
-    jacobian = network.jacobian(theta_star, time, x)
-    return Linearised(network.value(theta_star, time, x) - jacobian @ theta_star, jacobian)
+    value, rows = network.value_and_rows(theta_star, time, x)
+    return Linearised(value - rows.times(theta_star), rows)
 
 
 def linearise(problem: Problem, theta_star: Tensor) -> Linearised:

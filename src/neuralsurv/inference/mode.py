@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -44,6 +44,8 @@ class Mode:
         The objective after each iteration (for EM at the phi of that iteration, which may still be improving).
     converged : bool
         Whether the search ended by its rule, and not at its limit or where no step could be found.
+    inverse_hessian : InverseHessian, optional
+        What the direct solver has learned of the curvature, for a similar problem.
     """
 
     theta: Tensor
@@ -51,6 +53,7 @@ class Mode:
     objective: float
     trace: tuple[float, ...]
     converged: bool
+    inverse_hessian: InverseHessian | None = field(default=None, repr=False, compare=False)
 
 
 def best_phi(problem: Problem, g_nodes: Tensor) -> float:
@@ -62,7 +65,7 @@ def best_phi(problem: Problem, g_nodes: Tensor) -> float:
 def objective_and_gradient(problem: Problem, theta: Tensor) -> tuple[float, Tensor]:
     """Return U and its gradient."""
     events = problem.points.events
-    g, pullback = problem.network.value_and_pullback(theta, problem.points.time, problem.point_x)
+    g, pullback = problem.evaluate(theta)
     share = torch.sigmoid(g[events:])
     exposure = problem.phi_prior.rate + float((problem.baseline * share).sum())
     factor = problem.phi_prior.shape - 1 + problem.event_count
@@ -89,7 +92,7 @@ def objective(problem: Problem, theta: Tensor, phi: float | None = None) -> floa
     value, _ = objective_and_gradient(problem, theta)
     if phi is None:
         return value
-    g = problem.network.value(theta, problem.points.time, problem.point_x)
+    g = problem.evaluate(theta)[0]
     best = best_phi(problem, g[problem.points.events :])
     factor = problem.phi_prior.shape - 1 + problem.event_count
     return value + factor * (phi / best - 1 - math.log(phi / best))
@@ -101,6 +104,7 @@ def direct(
     *,
     tolerance: float = 1e-6,
     max_iterations: int = 3000,
+    inverse_hessian: InverseHessian | None = None,
     report: Report | None = None,
 ) -> Mode:
     """Minimise U by BFGS from `theta`.
@@ -115,6 +119,8 @@ def direct(
         Stop when an iteration lowers U by less than this, relative to its size, on average over twenty.
     max_iterations : int
         Limit on the iterations.
+    inverse_hessian : InverseHessian, optional
+        What the search on a similar problem has learned.
     report : callable, optional
         Called after each iteration with its number and U.
     """
@@ -130,9 +136,12 @@ def direct(
         theta,
         tolerance=tolerance,
         max_iterations=max_iterations,
+        inverse_hessian=inverse_hessian,
         callback=note,
     )
-    return _finish(problem, found.theta, found.value, trace, found.converged)
+    return replace(
+        _finish(problem, found.theta, found.value, trace, found.converged), inverse_hessian=found.inverse_hessian
+    )
 
 
 def _bound(
@@ -144,7 +153,7 @@ def _bound(
     point, so that −Q(θ) = Σ [κ g²/2 − a g] + θᵀTθ/2 up to the φ part, which separates.
     """
     events = problem.points.events
-    g = problem.network.value(theta_now, problem.points.time, problem.point_x)
+    g = problem.evaluate(theta_now)[0]
     latent = latent_intensity(problem.baseline, g[events:], g[events:].abs(), math.log(phi_now))
     omega = polya_gamma_mean(g.abs())
     curvature = torch.cat([problem.event_weight, latent]) * omega
@@ -154,7 +163,7 @@ def _bound(
     phi_part = phi * problem.phi_rate - factor * math.log(phi)
 
     def negative_q(theta: Tensor) -> tuple[float, Tensor]:
-        g, pullback = problem.network.value_and_pullback(theta, problem.points.time, problem.point_x)
+        g, pullback = problem.evaluate(theta)
         penalty = problem.weight_prior.precision * theta
         value = float((curvature * g**2 / 2 - slope * g).sum()) + float(theta @ penalty) / 2
         return value, pullback(curvature * g - slope) + penalty
@@ -217,7 +226,7 @@ def em(
 def _finish(problem: Problem, theta: Tensor, value: float, trace: list[float], converged: bool) -> Mode:
     if not math.isfinite(value):
         raise NotFiniteError(f"the search for the mode reached U = {value}; look for extreme covariates or times.")
-    g = problem.network.value(theta, problem.points.time, problem.point_x)
+    g = problem.evaluate(theta)[0]
     return Mode(theta, best_phi(problem, g[problem.points.events :]), value, tuple(trace), converged)
 
 

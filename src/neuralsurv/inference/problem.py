@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.model.hazard import Normaliser, log_baseline
-from neuralsurv.model.network import Network
+from neuralsurv.model.network import Network, Pullback
 from neuralsurv.model.points import Points
 from neuralsurv.model.prior import Gamma, WeightPrior
 
@@ -40,6 +41,11 @@ class Problem:
     def point_x(self) -> Tensor:
         """Covariates of every point, shape (P, d)."""
         return self.x[self.points.row]
+
+    @cached_property
+    def evaluate(self) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
+        """The map from theta to g at every point and its pullback u -> Jᵀu."""
+        return self.network.bind(self.points.time, self.point_x)
 
     @cached_property
     def event_weight(self) -> Tensor:

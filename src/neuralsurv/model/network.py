@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import InputError
+from neuralsurv.model.rows import LayeredRows, Rows
+
+Pullback = Callable[[Tensor], Tensor]
 
 
 class Network(Protocol):
@@ -39,12 +42,16 @@ class Network(Protocol):
         """Return g at P points: `theta` (m,), `time` (P,), `x` (P, d)."""
         ...
 
-    def value_and_pullback(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """Return g and the map u -> Jᵀu."""
+    def bind(self, time: Tensor, x: Tensor) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
+        """Return the map from theta to g at these P points and its pullback u -> Jᵀu, for use again and again."""
+        ...
+
+    def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, Rows]:
+        """Return g and the rows of the Jacobian, in whatever form is cheapest."""
         ...
 
     def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
-        """Return the rows of the Jacobian, shape (P, m)."""
+        """Return the rows of the Jacobian as a matrix, shape (P, m)."""
         ...
 
     def jvp(self, theta: Tensor, time: Tensor, x: Tensor, v: Tensor) -> Tensor:
@@ -63,7 +70,7 @@ def _silu_slope(z: Tensor) -> Tensor:
 
 # Each activation with its derivative as a function of the pre-activation.
 _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
-    "relu": (torch.relu, lambda z: (z > 0).to(z.dtype)),
+    "relu": (torch.relu, lambda z: z > 0),
     "tanh": (torch.tanh, lambda z: 1 - torch.tanh(z) ** 2),
     "silu": (torch.nn.functional.silu, _silu_slope),
 }
@@ -176,37 +183,50 @@ class MLP:
         """Return g at P points."""
         return self._forward(theta, time, x)[2]
 
-    def value_and_pullback(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """Return g and the map u -> Jᵀu, sharing one forward and one backward pass."""
-        g, factors = self.factors(theta, time, x)
+    def bind(self, time: Tensor, x: Tensor) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
+        """Return the map from theta to g at these points and its pullback.
 
-        def pullback(u: Tensor) -> Tensor:
-            parts = []
-            for a, b in factors:
-                scaled = b * u[:, None]
-                parts += [(scaled.T @ a).reshape(-1), scaled.sum(0)]
-            return torch.cat(parts)
+        Units run along the first axis and points along the second, so that every operation works on long contiguous
+        stretches: several times faster than points first.
+        """
+        function, slope = _ACTIVATIONS[self.activation]
+        first = torch.cat([time[None], x.T]).contiguous()
 
-        return g, pullback
+        def evaluate(theta: Tensor) -> tuple[Tensor, Pullback]:
+            layers = self.layers(theta)
+            inputs, before = [first], []
+            for weight, bias in layers[:-1]:
+                before.append(torch.addmm(bias[:, None], weight, inputs[-1]))
+                inputs.append(function(before[-1]))
+            last = layers[-1][0][0]
+
+            def pullback(u: Tensor) -> Tensor:
+                parts = [u.sum()[None], inputs[-1] @ u]
+                derivative = torch.outer(last, u)
+                for layer in range(len(before) - 1, -1, -1):
+                    derivative *= slope(before[layer])
+                    parts += [derivative.sum(1), (derivative @ inputs[layer].T).reshape(-1)]
+                    if layer:
+                        derivative = layers[layer][0].T @ derivative
+                return torch.cat(parts[::-1])
+
+            return inputs[-1].T @ last + layers[-1][1], pullback
+
+        return evaluate
 
     def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
         """Return the rows of the Jacobian, shape (P, m)."""
-        out = time.new_empty(len(time), self.size)
-        start = 0
-        for a, b in self.factors(theta, time, x)[1]:
-            stop = start + a.shape[1] * b.shape[1]
-            torch.mul(b[:, :, None], a[:, None, :], out=out[:, start:stop].view(len(time), b.shape[1], a.shape[1]))
-            out[:, stop : stop + b.shape[1]] = b
-            start = stop + b.shape[1]
-        return out
+        return self.value_and_rows(theta, time, x)[1].dense()
+
+    def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, LayeredRows]:
+        """Return g and the rows of the Jacobian as outer products, layer by layer."""
+        g, factors = self.factors(theta, time, x)
+        return g, LayeredRows(tuple(factors))
 
     def jvp(self, theta: Tensor, time: Tensor, x: Tensor, v: Tensor) -> Tensor:
         """Return J·v without forming J."""
-        total = torch.zeros_like(time)
-        for (a, b), (weight, bias) in zip(self.factors(theta, time, x)[1], self.layers(v), strict=True):
-            total += (torch.addmm(bias, a, weight.T) * b).sum(1)
-        return total
+        return self.value_and_rows(theta, time, x)[1].times(v)
 
     def vjp(self, theta: Tensor, time: Tensor, x: Tensor, u: Tensor) -> Tensor:
         """Return Jᵀ·u without forming J."""
-        return self.value_and_pullback(theta, time, x)[1](u)
+        return self.value_and_rows(theta, time, x)[1].transposed_times(u)

@@ -6,7 +6,7 @@ Given rows :math:`J` (P×m), a diagonal prior precision :math:`T`, curvatures :m
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -37,9 +37,16 @@ class Gaussian(Protocol):
         ...
 
 
-class Solver(Protocol):
+Solved = TypeVar("Solved", bound=Gaussian)
+
+
+class Solver(Protocol[Solved]):
     """Solves for the Gaussian again and again while J and T stay the same."""
 
-    def solve(self, curvature: Tensor, slope: Tensor) -> Gaussian:
+    def solve(self, curvature: Tensor, slope: Tensor) -> Solved:
         """Return the Gaussian for curvatures (P,) and slopes (P,)."""
+        ...
+
+    def moments(self, gaussian: Solved) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of J·theta at the solver's own rows, each of shape (P,)."""
         ...

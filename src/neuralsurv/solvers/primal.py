@@ -8,13 +8,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import NotPositiveDefiniteError
-
-# Rows are taken in blocks so that a temporary holds at most this many numbers (128 MiB in float64).
-_BLOCK_NUMBERS = 2**24
-
-
-def _blocks(rows: Tensor) -> list[Tensor]:
-    return list(torch.split(rows, max(1, _BLOCK_NUMBERS // max(1, rows.shape[1]))))
+from neuralsurv.model.rows import Rows, row_slices
 
 
 def cholesky(matrix: Tensor) -> Tensor:
@@ -51,7 +45,8 @@ class PrimalGaussian:
     def variance(self, rows: Tensor) -> Tensor:
         """Return the variance of each ``rows @ theta``: the squared length of L⁻¹ rowᵀ, never negative."""
         parts = [
-            (torch.linalg.solve_triangular(self.factor, block.T, upper=False) ** 2).sum(0) for block in _blocks(rows)
+            (torch.linalg.solve_triangular(self.factor, rows[part].T, upper=False) ** 2).sum(0)
+            for part in row_slices(*rows.shape)
         ]
         return torch.cat(parts) if parts else rows.new_zeros(0)
 
@@ -86,7 +81,7 @@ class PrimalSolver:
 
     Parameters
     ----------
-    jacobian : Tensor of shape (P, m)
+    rows : Rows of shape (P, m)
         Rows of the linearised network.
     precision : Tensor of shape (m,)
         Diagonal of the prior precision.
@@ -95,26 +90,30 @@ class PrimalSolver:
     --------
     >>> import torch
     >>> from neuralsurv.solvers.primal import PrimalSolver
+    >>> from neuralsurv.model.rows import DenseRows
     >>> rows = torch.ones(4, 1, dtype=torch.float64)
     >>> ones = torch.ones(4, dtype=torch.float64)
-    >>> gaussian = PrimalSolver(rows, torch.ones(1, dtype=torch.float64)).solve(curvature=ones, slope=ones)
+    >>> gaussian = PrimalSolver(DenseRows(rows), torch.ones(1, dtype=torch.float64)).solve(curvature=ones, slope=ones)
     >>> round(float(gaussian.mean), 3), round(float(gaussian.variance(rows[:1])), 3)
     (0.8, 0.2)
     """
 
-    jacobian: Tensor
+    rows: Rows
     precision: Tensor
 
     def solve(self, curvature: Tensor, slope: Tensor) -> PrimalGaussian:
         """Return the Gaussian for curvatures (P,) and slopes (P,)."""
         matrix = torch.diag(self.precision)
-        start = 0
-        for block in _blocks(self.jacobian):
-            root = curvature[start : start + len(block)].sqrt()[:, None]
-            scaled = block * root
+        for part in row_slices(*self.rows.shape):
+            scaled = self.rows.take(part).dense() * curvature[part].sqrt()[:, None]
             matrix.addmm_(scaled.T, scaled)
-            start += len(block)
         # Row-major, as a file holds it: the same numbers in another layout would round differently.
         factor = cholesky(matrix).contiguous()
-        mean = torch.cholesky_solve((self.jacobian.T @ slope)[:, None], factor).squeeze(1)
+        mean = torch.cholesky_solve(self.rows.transposed_times(slope)[:, None], factor).squeeze(1)
         return PrimalGaussian(mean, factor)
+
+    def moments(self, gaussian: PrimalGaussian) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of J·theta at the solver's own rows."""
+        parts = [gaussian.variance(self.rows.take(part).dense()) for part in row_slices(*self.rows.shape)]
+        variance = torch.cat(parts) if parts else self.precision.new_zeros(0)
+        return self.rows.times(gaussian.mean), variance

@@ -1,0 +1,176 @@
+r"""The rows J (P×m) of a linear problem, dense or as outer products that are never formed.
+
+For a network of dense layers the part of a row that belongs to one layer is the outer product of the derivatives b
+with the inputs (a, 1) of that layer. Products with J, the Gram matrix
+:math:`J S J'^\top = \sum_\text{layers} (A S_a A'^\top)\circ(B B'^\top)` and norms then need the factors only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+# Blocks of rows are made so that a temporary holds at most this many numbers (128 MiB in float64).
+BLOCK_NUMBERS = 2**24
+
+
+class Rows(Protocol):
+    """P rows of length m."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """P and m."""
+        ...
+
+    def take(self, which: slice | Tensor) -> Rows:
+        """Return some of the rows."""
+        ...
+
+    def dense(self) -> Tensor:
+        """Return the matrix, shape (P, m)."""
+        ...
+
+    def times(self, weights: Tensor) -> Tensor:
+        """Return J·v, shape (P,)."""
+        ...
+
+    def transposed_times(self, values: Tensor) -> Tensor:
+        """Return Jᵀ·u, shape (m,)."""
+        ...
+
+    def gram(self, others: Rows, scale: Tensor) -> Tensor:
+        """Return J diag(scale) J'ᵀ with rows J' of the same kind, shape (P, P')."""
+        ...
+
+    def squared_norms(self, scale: Tensor) -> Tensor:
+        """Return the diagonal of J diag(scale) Jᵀ, shape (P,)."""
+        ...
+
+
+def row_slices(count: int, width: int) -> Iterator[slice]:
+    """Yield slices of rows so that a block of them with `width` numbers a row stays small."""
+    step = max(1, BLOCK_NUMBERS // max(1, width))
+    for first in range(0, count, step):
+        yield slice(first, min(count, first + step))
+
+
+@dataclass(frozen=True)
+class DenseRows:
+    """Rows held as a matrix."""
+
+    matrix: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """P and m."""
+        return self.matrix.shape[0], self.matrix.shape[1]
+
+    def take(self, which: slice | Tensor) -> DenseRows:
+        """Return some of the rows."""
+        return DenseRows(self.matrix[which])
+
+    def dense(self) -> Tensor:
+        """Return the matrix."""
+        return self.matrix
+
+    def times(self, weights: Tensor) -> Tensor:
+        """Return J·v."""
+        return self.matrix @ weights
+
+    def transposed_times(self, values: Tensor) -> Tensor:
+        """Return Jᵀ·u."""
+        return self.matrix.T @ values
+
+    def gram(self, others: Rows, scale: Tensor) -> Tensor:
+        """Return J diag(scale) J'ᵀ."""
+        product: Tensor = (self.matrix * scale) @ others.dense().T
+        return product
+
+    def squared_norms(self, scale: Tensor) -> Tensor:
+        """Return the diagonal of J diag(scale) Jᵀ."""
+        parts = [self.matrix[part].square() @ scale for part in row_slices(*self.shape)]
+        return torch.cat(parts) if parts else self.matrix.new_zeros(0)
+
+
+@dataclass(frozen=True)
+class LayeredRows:
+    """Rows of a network of dense layers: for each layer the inputs A (P, a) and the derivatives B (P, b).
+
+    A row holds, layer by layer, the outer product of b with a (row-major) and then b itself, for the bias.
+    """
+
+    layers: tuple[tuple[Tensor, Tensor], ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """P and m."""
+        return len(self.layers[0][0]), sum(b.shape[1] * (a.shape[1] + 1) for a, b in self.layers)
+
+    def take(self, which: slice | Tensor) -> LayeredRows:
+        """Return some of the rows."""
+        return LayeredRows(tuple((a[which], b[which]) for a, b in self.layers))
+
+    def dense(self) -> Tensor:
+        """Return the matrix."""
+        count, size = self.shape
+        out = self.layers[0][0].new_empty(count, size)
+        start = 0
+        for a, b in self.layers:
+            stop = start + a.shape[1] * b.shape[1]
+            torch.mul(b[:, :, None], a[:, None, :], out=out[:, start:stop].view(count, b.shape[1], a.shape[1]))
+            out[:, stop : stop + b.shape[1]] = b
+            start = stop + b.shape[1]
+        return out
+
+    def _cut(self, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Cut a vector over the weights into a matrix (b, a) and a bias (b,) for each layer."""
+        parts, start = [], 0
+        for a, b in self.layers:
+            stop = start + a.shape[1] * b.shape[1]
+            parts.append((flat[start:stop].view(b.shape[1], a.shape[1]), flat[stop : stop + b.shape[1]]))
+            start = stop + b.shape[1]
+        return parts
+
+    def times(self, weights: Tensor) -> Tensor:
+        """Return J·v."""
+        total = self.layers[0][0].new_zeros(self.shape[0])
+        for (a, b), (matrix, bias) in zip(self.layers, self._cut(weights), strict=True):
+            total += (torch.addmm(bias, a, matrix.T) * b).sum(1)
+        return total
+
+    def transposed_times(self, values: Tensor) -> Tensor:
+        """Return Jᵀ·u."""
+        parts = []
+        for a, b in self.layers:
+            scaled = b * values[:, None]
+            parts += [(scaled.T @ a).reshape(-1), scaled.sum(0)]
+        return torch.cat(parts)
+
+    def gram(self, others: Rows, scale: Tensor) -> Tensor:
+        """Return J diag(scale) J'ᵀ from the factors, where the scale is the same for all outputs of an input."""
+        if not isinstance(others, LayeredRows) or not self._separable(scale):
+            product: Tensor = (self.dense() * scale) @ others.dense().T
+            return product
+        total = self.layers[0][0].new_zeros(self.shape[0], others.shape[0])
+        for (a, b), (a_other, b_other), (weights, bias) in zip(
+            self.layers, others.layers, self._cut(scale), strict=True
+        ):
+            total += torch.addmm(bias[:1], a * weights[0], a_other.T) * (b @ b_other.T)
+        return total
+
+    def squared_norms(self, scale: Tensor) -> Tensor:
+        """Return the diagonal of J diag(scale) Jᵀ."""
+        total = self.layers[0][0].new_zeros(self.shape[0])
+        for (a, b), (weights, bias) in zip(self.layers, self._cut(scale), strict=True):
+            total += (torch.addmm(bias, a.square(), weights.T) * b.square()).sum(1)
+        return total
+
+    def _separable(self, scale: Tensor) -> bool:
+        return all(
+            bool((weights == weights[:1]).all()) and bool((bias == bias[:1]).all())
+            for weights, bias in self._cut(scale)
+        )

@@ -1,0 +1,180 @@
+r"""The low-rank solver: J is fixed during the sweeps, and few directions of it carry information.
+
+The whitened rows :math:`A = JT^{-1/2}` are reduced once to :math:`A \approx ZV^\top`, with V (m×r) orthonormal. Then
+every solve costs O(P r²), whatever m is. What is cut off, :math:`R = A - ZV^\top`, keeps its prior: its variance
+:math:`\lVert R_p\rVert^2` stays in the variance of every point, and the information that is given up,
+:math:`\sum_p \kappa_p\lVert R_p\rVert^2`, is known and reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralsurv.model.rows import Rows, row_slices
+from neuralsurv.solvers.primal import cholesky
+from neuralsurv.solvers.subspace import SubspaceGaussian
+
+# Where there are no more weights, or no more points, than this the basis comes from the eigenvectors of their Gram
+# matrix; else from a pivoted Cholesky factorisation, which only looks at as many columns of it as the rank.
+MOST_FOR_EIGENVECTORS = 3000
+# Rows of no more numbers than this are held as a matrix for the eigenvectors (2 GiB).
+_MOST_NUMBERS_DENSE = 2**28
+
+
+@dataclass(frozen=True)
+class LowRankSolver:
+    """Solves in the subspace that carries the information.
+
+    Made by `low_rank_solver`.
+
+    Attributes
+    ----------
+    precision : Tensor of shape (m,)
+        Diagonal of the prior precision.
+    basis : Tensor of shape (m, r)
+        V, orthonormal.
+    reduced : Tensor of shape (P, r)
+        Z, the whitened rows in that basis.
+    remainder : Tensor of shape (P,)
+        Prior variance of each point across the basis.
+    """
+
+    precision: Tensor
+    basis: Tensor
+    reduced: Tensor
+    remainder: Tensor
+
+    @property
+    def rank(self) -> int:
+        """Number of directions that are kept."""
+        return self.basis.shape[1]
+
+    def lost_information(self, curvature: Tensor) -> float:
+        """Return Σ κ‖R‖²: twice a bound, in nats, on what the cut costs the ELBO at these curvatures."""
+        return float(curvature @ self.remainder)
+
+    def solve(self, curvature: Tensor, slope: Tensor) -> SubspaceGaussian:
+        """Return the Gaussian for curvatures (P,) and slopes (P,)."""
+        matrix = torch.eye(self.rank, dtype=self.precision.dtype)
+        for part in row_slices(*self.reduced.shape):
+            scaled = self.reduced[part] * curvature[part].sqrt()[:, None]
+            matrix.addmm_(scaled.T, scaled)
+        factor = cholesky(matrix).contiguous()
+        mean = torch.cholesky_solve((self.reduced.T @ slope)[:, None], factor).squeeze(1)
+        return SubspaceGaussian(self.precision, self.basis, mean, factor)
+
+    def moments(self, gaussian: SubspaceGaussian) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of J·theta at the solver's own rows."""
+        variance = self.remainder.clone()
+        inverse = torch.linalg.solve_triangular(
+            gaussian.inner_factor, torch.eye(self.rank, dtype=self.precision.dtype), upper=False
+        )
+        for part in row_slices(*self.reduced.shape):
+            variance[part] += (self.reduced[part] @ inverse.T).square().sum(1)
+        return self.reduced @ gaussian.inner_mean, variance
+
+
+def _reduce(rows: Rows, precision: Tensor, basis: Tensor) -> LowRankSolver:
+    """Return the solver of a basis: the rows in it, and what lies across it."""
+    root = precision.sqrt()
+    reduced = precision.new_empty(rows.shape[0], basis.shape[1])
+    scaled_basis = basis / root[:, None]
+    for part in row_slices(*rows.shape):
+        torch.mm(rows.take(part).dense(), scaled_basis, out=reduced[part])
+    remainder = (rows.squared_norms(1 / precision) - reduced.square().sum(1)).clamp_min(0)
+    return LowRankSolver(precision, basis, reduced, remainder)
+
+
+def _information(rows: Rows, precision: Tensor, importance: Tensor) -> Tensor:
+    """Return Aᵀ diag(importance) A, shape (m, m), in blocks."""
+    matrix = precision.new_zeros(rows.shape[1], rows.shape[1])
+    for part in row_slices(*rows.shape):
+        scaled = rows.take(part).dense() * importance[part].sqrt()[:, None] / precision.sqrt()
+        matrix.addmm_(scaled.T, scaled)
+    return matrix
+
+
+def _leading(values: Tensor, tolerance: float) -> int:
+    """Return how many of the ascending eigenvalues to keep, so that the others add up to no more than `tolerance`."""
+    dropped = int((values.clamp_min(0).cumsum(0) <= tolerance).sum())
+    return len(values) - dropped
+
+
+def _from_pivots(rows: Rows, precision: Tensor, importance: Tensor, tolerance: float, most: int) -> LowRankSolver:
+    """Return the solver in the span of the rows that matter most, found one by one (pivoted Cholesky).
+
+    The row whose remaining variance times its importance is largest comes next, until all that remains adds up to
+    `tolerance`. Only one column of the Gram matrix is looked at for each, and the columns of its factor are the
+    reduced rows: nothing of size P×m is ever formed.
+    """
+    scale = 1 / precision
+    left = rows.squared_norms(scale)
+    enough = tolerance + torch.finfo(left.dtype).eps * float(importance @ left)
+    factor = left.new_empty(len(left), min(most, 64))
+    pivots: list[int] = []
+    while len(pivots) < most and float(importance @ left) > enough:
+        rank, pivot = len(pivots), int((importance * left).argmax())
+        column = rows.gram(rows.take(torch.tensor([pivot])), scale).squeeze(1)
+        column = column - factor[:, :rank] @ factor[pivot, :rank]
+        if not float(column[pivot]) > 0:
+            break
+        if rank == factor.shape[1]:
+            factor = torch.cat([factor, torch.empty_like(factor)], 1)
+        factor[:, rank] = column / column[pivot].sqrt()
+        left = (left - factor[:, rank].square()).clamp_min(0)
+        left[pivot] = 0
+        pivots.append(pivot)
+    chosen = rows.take(torch.tensor(pivots, dtype=torch.long)).dense().div_(precision.sqrt())
+    triangle = factor[pivots, : len(pivots)].tril()
+    basis = torch.linalg.solve_triangular(triangle, chosen, upper=False).T
+    return LowRankSolver(precision, basis, factor[:, : len(pivots)].contiguous(), left)
+
+
+def low_rank_solver(
+    rows: Rows, precision: Tensor, importance: Tensor | None = None, *, tolerance: float = 0.0, most: int | None = None
+) -> LowRankSolver:
+    """Reduce the rows to the directions that carry information.
+
+    Parameters
+    ----------
+    rows : Rows of shape (P, m)
+        Rows of the linearised network.
+    precision : Tensor of shape (m,)
+        Diagonal of the prior precision.
+    importance : Tensor of shape (P,), optional
+        About the curvatures that are to come; ones if not given.
+    tolerance : float
+        Information Σ importance·‖R‖² that may be given up, in nats.
+    most : int, optional
+        Largest rank, whatever the tolerance.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neuralsurv.solvers.lowrank import low_rank_solver
+    >>> from neuralsurv.model.rows import DenseRows
+    >>> rows = torch.ones(5, 3, dtype=torch.float64)
+    >>> low_rank_solver(DenseRows(rows), torch.ones(3, dtype=torch.float64), tolerance=1e-9).rank
+    1
+    """
+    points, size = rows.shape
+    weight = precision.new_ones(points) if importance is None else importance
+    limit = min(points, size) if most is None else min(points, size, most)
+    if limit == 0:
+        return _reduce(rows, precision, precision.new_zeros(size, 0))
+    if size <= points and size <= MOST_FOR_EIGENVECTORS:
+        values, vectors = torch.linalg.eigh(_information(rows, precision, weight))
+        keep = min(limit, _leading(values, tolerance))
+        basis = vectors[:, size - keep :]
+    elif points < size and points <= MOST_FOR_EIGENVECTORS and points * size <= _MOST_NUMBERS_DENSE:
+        root = weight.sqrt()
+        values, vectors = torch.linalg.eigh(root[:, None] * rows.gram(rows, 1 / precision) * root)
+        keep = min(limit, _leading(values, tolerance))
+        span = (rows.dense() * root[:, None]).T @ vectors[:, points - keep :]
+        basis = torch.linalg.qr(span / precision.sqrt()[:, None])[0]
+    else:
+        return _from_pivots(rows, precision, weight, tolerance, limit)
+    return _reduce(rows, precision, basis.contiguous())

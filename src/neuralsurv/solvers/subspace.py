@@ -1,0 +1,87 @@
+r"""A Gaussian that differs from its prior in a few directions only.
+
+With whitened weights :math:`\eta = T^{1/2}\theta` and an orthonormal basis V (m×r) of the directions that the data
+speak of, :math:`\eta = Vz + (I - VV^\top)\varepsilon`: z has a Gaussian of its own and everything across V keeps the
+prior. It takes m·r numbers where a full covariance takes m².
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from neuralsurv.model.rows import row_slices
+
+
+@dataclass(frozen=True)
+class SubspaceGaussian:
+    """A Gaussian held by what it does in a subspace.
+
+    Attributes
+    ----------
+    precision : Tensor of shape (m,)
+        T, the diagonal of the prior precision.
+    basis : Tensor of shape (m, r)
+        V, with orthonormal columns.
+    inner_mean : Tensor of shape (r,)
+        Mean of z.
+    inner_factor : Tensor of shape (r, r)
+        Lower Cholesky factor L of the precision of z.
+    """
+
+    precision: Tensor
+    basis: Tensor
+    inner_mean: Tensor
+    inner_factor: Tensor
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """The mean, shape (m,)."""
+        return self.basis @ self.inner_mean / self.precision.sqrt()
+
+    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return, of whitened rows, the part in the subspace times L⁻ᵀ (Q, r), and the part across it (Q, m)."""
+        whitened = rows / self.precision.sqrt()
+        inside = whitened @ self.basis
+        across = torch.addmm(whitened, inside, self.basis.T, alpha=-1)
+        return torch.linalg.solve_triangular(self.inner_factor, inside.T, upper=False).T, across
+
+    def variance(self, rows: Tensor) -> Tensor:
+        """Return the variance of each ``rows @ theta``."""
+        parts = []
+        for part in row_slices(*rows.shape):
+            inside, across = self._split(rows[part])
+            parts.append(inside.square().sum(1) + across.square().sum(1))
+        return torch.cat(parts) if parts else rows.new_zeros(0)
+
+    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
+        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
+        (inside, across), (inside_other, across_other) = self._split(rows), self._split(others)
+        return inside @ inside_other.T + across @ across_other.T
+
+    def divergence(self, precision: Tensor) -> float:
+        """Return KL(N(μ, Σ) ‖ N(0, diag(precision)⁻¹))."""
+        ratio = precision / self.precision
+        inverse = torch.linalg.solve_triangular(
+            self.inner_factor, torch.eye(len(self.inner_mean), dtype=self.precision.dtype), upper=False
+        )
+        log_det_inner = 2 * float(self.inner_factor.diagonal().log().sum())
+        if bool((ratio == 1).all()):
+            # To the prior itself, only the subspace counts.
+            trace, square = float(inverse.square().sum()) - len(inverse), float(self.inner_mean.square().sum())
+            return 0.5 * (trace + square + log_det_inner)
+        # Σ = T^-½ (I + V (L⁻ᵀL⁻¹ − I) Vᵀ) T^-½
+        weighted = self.basis.T @ (ratio[:, None] * self.basis)
+        trace = float(ratio.sum()) + float((weighted * (inverse.T @ inverse)).sum()) - float(weighted.diagonal().sum())
+        square = float((precision * self.mean**2).sum())
+        return 0.5 * (trace + square - len(ratio) + log_det_inner - float(ratio.log().sum()))
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return draws of theta: of z inside the subspace, of the prior across it."""
+        across = torch.randn(count, len(self.precision), generator=generator, dtype=self.precision.dtype)
+        noise = torch.randn(len(self.inner_mean), count, generator=generator, dtype=self.precision.dtype)
+        inside = self.inner_mean + torch.linalg.solve_triangular(self.inner_factor.T, noise, upper=True).T
+        return across.addmm_(inside - across @ self.basis, self.basis.T).div_(self.precision.sqrt())
