@@ -136,7 +136,7 @@ def paper_scores(
     if published_rules:
         at_test_times = np.nan_to_num(at_test_times, nan=1.0)
     falling = _falling(at_test_times, ("d_calibration_p", "km_calibration"), reasons)
-    scores["d_calibration_p"], scores["km_calibration"] = _survivaleval_calibration(split, falling, test_times)
+    scores["d_calibration_p"], scores["km_calibration"] = _survivaleval_calibration(split, falling, test_times, reasons)
     return scores
 
 
@@ -259,12 +259,20 @@ def _torchsurv_integrated_brier(split: Split, survival: Floats, times: Floats, *
     return float(brier.integral())
 
 
-def _survivaleval_calibration(split: Split, survival: Floats, times: Floats) -> tuple[float, float]:
+def _survivaleval_calibration(
+    split: Split, survival: Floats, times: Floats, reasons: dict[str, str]
+) -> tuple[float, float]:
     from SurvivalEVAL import SurvivalEvaluator
 
     test, train = split.test, split.train
     evaluator = SurvivalEvaluator(survival, times, test.time, test.event, train.time, train.event)
-    return float(evaluator.d_calibration()[0]), float(evaluator.km_calibration())
+    try:
+        distribution = float(evaluator.d_calibration()[0])
+    except (ValueError, IndexError) as error:
+        # A censored row whose survival is exactly 0 makes it lose count of its bins.
+        reasons["d_calibration_p"] = f"SurvivalEVAL fails: {error}"
+        distribution = np.nan
+    return distribution, float(evaluator.km_calibration())
 
 
 def _checked_risk(split: Split, risk: Floats | None) -> Floats:

@@ -353,3 +353,18 @@ def test_our_scores_refuse_a_grid_without_our_times(split):
     times = np.sort(split.test.time)
     with pytest.raises(InputError, match=r"times do not hold all of our_times\(split\)"):
         scores.our_scores(split, exponential_curves(split, times), times)
+
+
+def test_where_survivaleval_fails_the_score_is_nan_with_its_words(split, monkeypatch):
+    # As it does for unpenalised Cox curves that are exactly 0.
+    from SurvivalEVAL import SurvivalEvaluator
+
+    def fail(self):
+        raise ValueError("operands could not be broadcast together")
+
+    monkeypatch.setattr(SurvivalEvaluator, "d_calibration", fail)
+    times = scores.grid(split)
+    found = scores.paper_scores(split, exponential_curves(split, times), times)
+    assert np.isnan(found["d_calibration_p"])
+    assert found["reasons"] == {"d_calibration_p": "SurvivalEVAL fails: operands could not be broadcast together"}
+    assert np.isfinite(found["km_calibration"])

@@ -32,9 +32,11 @@ class Rows:
     event: NDArray[np.bool_]
 
     def __len__(self) -> int:
+        """Return the number of rows."""
         return len(self.time)
 
     def __add__(self, other: Rows) -> Rows:
+        """Return these rows, then the others."""
         return Rows(
             np.concatenate([self.x, other.x]),
             np.concatenate([self.time, other.time]),
