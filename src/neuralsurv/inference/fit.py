@@ -28,9 +28,10 @@ from neuralsurv.solvers.krylov import KrylovGaussian, KrylovSolver
 from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver
 from neuralsurv.solvers.primal import PrimalSolver
 
-# A problem with more points than this many times those of the coarse rule is first solved on the coarse rule.
-_WORTH_A_COARSE_RULE = 3
+# A problem with more points than this many times those of the coarse problem is first solved coarsely.
+_WORTH_A_COARSE_PROBLEM = 3
 _COARSE_RULE = GaussLegendre(8)
+_COARSE_ROWS = 1500
 # Information that the low-rank solver may give up, in nats; what it did give up is in the diagnostics.
 _INFORMATION_TOLERANCE = 1e-3
 # What the algebra of the sweeps may hold in memory.
@@ -131,11 +132,20 @@ def build_problem(
 def coarse_problem(
     problem: Problem, time: Tensor, event: Tensor, entry: Tensor, weight: Tensor, choices: Choices
 ) -> Problem | None:
-    """Return the problem on a coarser quadrature rule, where that is much smaller and shortcuts are allowed."""
+    """Return the problem with few quadrature nodes and some of the rows, where that is much smaller.
+
+    It only says where to start: mode and sweeps end on the problem itself. The rows are every k-th of the canonical
+    order, with weights that make up for the others. None where there is little to save, or where shortcuts are off.
+    """
     if not choices.accelerate or choices.mode == "em":
         return None
-    points = build_points(time, event, entry, weight, _COARSE_RULE, choices.rho)
-    return replace(problem, points=points) if len(problem.points) > _WORTH_A_COARSE_RULE * len(points) else None
+    some = torch.arange(0, len(time), max(1, len(time) // _COARSE_ROWS))
+    # Without events there is nothing to start from; they are the scarce rows.
+    some = torch.unique(torch.cat([some, torch.nonzero(event).squeeze(1)[:1]]))
+    share = float(weight.sum() / weight[some].sum())
+    part = build_points(time[some], event[some], entry[some], share * weight[some], _COARSE_RULE, choices.rho)
+    points = replace(part, row=some[part.row])
+    return replace(problem, points=points) if len(problem.points) > _WORTH_A_COARSE_PROBLEM * len(points) else None
 
 
 def _words(advance: Advance) -> mode.Report:

@@ -1,1 +1,34 @@
-"""Measures of how good predicted survival curves are."""
+"""Measures of how good predicted survival curves are.
+
+Every function takes plain arrays, so that predictions of any software can be scored. Curves come as a table of survival
+probabilities, one row for each person, one column for each time of a strictly increasing grid. What is not defined is
+refused with an :class:`~neuralsurv.errors.InputError`; nothing is filled in.
+"""
+
+from neuralsurv.metrics.brier import brier_score, integrated_brier_score
+from neuralsurv.metrics.calibration import DCalibration, d_calibration, km_calibration
+from neuralsurv.metrics.censoring import censoring_horizon
+from neuralsurv.metrics.coverage import band_coverage, band_coverage_by_time, simultaneous_band_coverage
+from neuralsurv.metrics.curves import survival_at
+from neuralsurv.metrics.discrimination import antolini_concordance, harrell_concordance, uno_concordance
+from neuralsurv.metrics.grouped_calibration import OneCalibration, one_calibration
+from neuralsurv.metrics.likelihood import log_likelihood
+
+__all__ = [
+    "DCalibration",
+    "OneCalibration",
+    "antolini_concordance",
+    "band_coverage",
+    "band_coverage_by_time",
+    "brier_score",
+    "censoring_horizon",
+    "d_calibration",
+    "harrell_concordance",
+    "integrated_brier_score",
+    "km_calibration",
+    "log_likelihood",
+    "one_calibration",
+    "simultaneous_band_coverage",
+    "survival_at",
+    "uno_concordance",
+]

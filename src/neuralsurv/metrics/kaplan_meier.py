@@ -1,6 +1,8 @@
-"""The Kaplan–Meier estimate."""
+"""The Kaplan–Meier estimate, of survival and of censoring."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,6 +10,105 @@ from neuralsurv.data.outcome import Outcome
 
 # The 95 % quantile of the standard normal: the ends of a 90 % interval.
 _Z_90 = 1.6448536269514722
+# Sums of fractional weights are exact to about 1e-16 of the total; a rest below this share of it is nobody.
+_NOBODY = 1e-12
+
+
+@dataclass(frozen=True)
+class KaplanMeierCurve:
+    """A Kaplan–Meier estimate, a step function that is 1 at time 0.
+
+    Attributes
+    ----------
+    times : ndarray of shape (D,)
+        Where the curve falls, increasing.
+    survival : ndarray of shape (D,)
+        Its value from each of these times on.
+    greenwood : ndarray of shape (D,)
+        Greenwood's sum up to each of them; the variance of the estimate is survival² times it. What the last rows at
+        risk add when all of them fall is infinite and left out: the estimate is then 0.
+    last : float
+        The end of follow-up. The curve is not defined after it, unless it has come down to 0.
+    """
+
+    times: np.ndarray
+    survival: np.ndarray
+    greenwood: np.ndarray
+    last: float
+
+    def after(self, time: np.ndarray | float) -> np.ndarray:
+        """Return the curve at `time`, a fall at exactly that time included."""
+        return self._read(self.survival, 1.0, time, "right")
+
+    def before(self, time: np.ndarray | float) -> np.ndarray:
+        """Return the left limit of the curve at `time`: a fall at exactly that time is still to come."""
+        return self._read(self.survival, 1.0, time, "left")
+
+    def variance(self, time: np.ndarray | float) -> np.ndarray:
+        """Return Greenwood's variance of the curve at `time`."""
+        return np.asarray(self.after(time) ** 2 * self._read(self.greenwood, 0.0, time, "right"))
+
+    def _read(self, values: np.ndarray, start: float, time: np.ndarray | float, side: str) -> np.ndarray:
+        padded = np.concatenate([[start], values])
+        return np.asarray(padded[np.searchsorted(self.times, time, side=side)])  # type: ignore[call-overload]
+
+
+def survival_curve(outcome: Outcome) -> KaplanMeierCurve:
+    """Return the Kaplan–Meier estimate of survival.
+
+    Weights count as repeated rows. A row is at risk after its entry and up to and including its time: somebody who
+    enters at the time of an event is not at risk of it, and somebody who is censored then still is.
+
+    Examples
+    --------
+    >>> from neuralsurv.data.outcome import Outcome
+    >>> curve = survival_curve(Outcome.from_arrays([1, 2, 2, 3], [1, 1, 0, 0]))
+    >>> curve.survival.tolist()
+    [0.75, 0.5]
+    """
+    return _curve(outcome, outcome.event, leaves_first=False)
+
+
+def censoring_curve(outcome: Outcome) -> KaplanMeierCurve:
+    """Return the Kaplan–Meier estimate of G(t), the chance not to be censored up to t.
+
+    Where events and censorings share a time the events come first: whoever has the event then can no longer be
+    censored, and has left the risk set. This is what makes S(t) G(t) the share that is still watched after t.
+
+    Examples
+    --------
+    >>> from neuralsurv.data.outcome import Outcome
+    >>> curve = censoring_curve(Outcome.from_arrays([1, 2, 2, 3], [1, 1, 0, 0]))
+    >>> curve.times.tolist(), curve.survival.tolist()
+    ([2.0, 3.0], [0.5, 0.0])
+    >>> curve.before(2.0).item()
+    1.0
+    """
+    return _curve(outcome, ~outcome.event, leaves_first=True)
+
+
+def _curve(outcome: Outcome, falls: np.ndarray, *, leaves_first: bool) -> KaplanMeierCurve:
+    """Return the estimate for the rows that fall; `leaves_first`: others at the same time are no longer at risk."""
+    # A row of weight zero is not there.
+    there = outcome.weight > 0
+    time, entry, weight, falls = outcome.time[there], outcome.entry[there], outcome.weight[there], falls[there]
+    times, which = np.unique(time[falls], return_inverse=True)
+    falling = np.bincount(which, weights=weight[falls], minlength=len(times))
+    # Taken apart from those who fall, so that the curve comes down to exactly 0 when nobody else is left.
+    others = _sum_from(time[~falls], weight[~falls], times, include=not leaves_first)
+    others += _sum_from(time[falls], weight[falls], times, include=False) - _sum_from(entry, weight, times, True)
+    others[others < _NOBODY * weight.sum()] = 0.0
+    at_risk = falling + others
+    with np.errstate(divide="ignore"):
+        terms = np.where(others > 0, falling / (at_risk * others), 0.0)
+    return KaplanMeierCurve(times, np.cumprod(1 - falling / at_risk), np.cumsum(terms), float(time.max(initial=0.0)))
+
+
+def _sum_from(moment: np.ndarray, weight: np.ndarray, times: np.ndarray, include: bool) -> np.ndarray:
+    """Return the weight of the rows whose moment lies after each of the times, or on it."""
+    order = np.argsort(moment, kind="stable")
+    upwards = np.concatenate([np.cumsum(weight[order][::-1])[::-1], [0.0]])
+    return np.asarray(upwards[np.searchsorted(moment[order], times, side="left" if include else "right")])
 
 
 def kaplan_meier(outcome: Outcome, time: float) -> tuple[float, float, float]:
@@ -15,14 +116,10 @@ def kaplan_meier(outcome: Outcome, time: float) -> tuple[float, float, float]:
 
     Where the estimate is exactly 0 or 1 the interval is not defined and is returned as (0, 1).
     """
-    survival, variance = 1.0, 0.0
-    # A row of weight zero is not there.
-    for moment in np.unique(outcome.time[outcome.event & (outcome.time <= time) & (outcome.weight > 0)]):
-        at_risk = float(outcome.weight[(outcome.time >= moment) & (outcome.entry < moment)].sum())
-        deaths = float(outcome.weight[(outcome.time == moment) & outcome.event].sum())
-        survival *= 1 - deaths / at_risk
-        variance += deaths / (at_risk * (at_risk - deaths)) if at_risk > deaths else 0.0
+    curve = survival_curve(outcome)
+    survival = float(curve.after(time))
     if not 0 < survival < 1:
         return survival, 0.0, 1.0
-    spread = _Z_90 * np.sqrt(variance) / abs(np.log(survival))
+    greenwood = curve.greenwood[np.searchsorted(curve.times, time, side="right") - 1]
+    spread = _Z_90 * np.sqrt(greenwood) / abs(np.log(survival))
     return survival, float(survival ** np.exp(spread)), float(survival ** np.exp(-spread))

@@ -1,0 +1,184 @@
+"""Calibration of whole curves: whether predicted probabilities come true as often as they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import chdtrc
+
+from neuralsurv.data.outcome import rows_phrase
+from neuralsurv.errors import InputError
+from neuralsurv.metrics.curves import TOLERANCE, Curves, as_floats, check_outcome
+from neuralsurv.metrics.kaplan_meier import survival_curve
+
+
+@dataclass(frozen=True)
+class DCalibration:
+    """Result of :func:`d_calibration`.
+
+    Attributes
+    ----------
+    statistic : float
+        χ² of the histogram against equal bins.
+    p_value : float
+        Of the χ² distribution with one degree of freedom less than there are bins.
+    histogram : ndarray of shape (bins,)
+        Weight in each bin, from survival 0 (first) to 1 (last).
+    """
+
+    statistic: float
+    p_value: float
+    histogram: np.ndarray
+
+
+def d_calibration(event: Any, survival_at_time: Any, *, bins: int = 10, weight: Any = None) -> DCalibration:
+    """Test whether S(T|x) at people's own event times is uniform, as it is for the true curves.
+
+    Each event counts 1 in the bin of its survival probability; bin k of B is [k/B, (k+1)/B), the last one closed. A
+    row censored at survival c is known only to have its event at a lower one, which under calibration is uniform on
+    [0, c]: it is spread over the bins below in that proportion, (c − k/B) / c in its own bin and 1 / (B c) in each
+    lower one. A row censored at c = 0 counts 1 in the lowest bin.
+
+    Parameters
+    ----------
+    event : array-like of shape (n,)
+        Event flags.
+    survival_at_time : array-like of shape (n,)
+        Each row's survival at its own observed time; see :func:`survival_at`.
+    bins : int
+        Number of bins, at least 2.
+    weight : array-like of shape (n,), optional
+        Row weights, read as counts of rows: the statistic grows with their sum.
+
+    Returns
+    -------
+    DCalibration
+
+    Raises
+    ------
+    InputError
+        If a probability is NaN or outside [0, 1].
+
+    Notes
+    -----
+    The p-value treats the spread of a censored row as if it had been seen, so with much censoring it is too large, and
+    a test of few rows has little power: with 25 rows and 10 bins next to nothing is rejected.
+
+    References
+    ----------
+    H. Haider, B. Hoehn, S. Davis, R. Greiner (2020), Effective ways to build and evaluate individual survival
+    distributions, Journal of Machine Learning Research 21.
+
+    Examples
+    --------
+    >>> from neuralsurv.metrics import d_calibration
+    >>> result = d_calibration([1, 1, 1, 0], [0.1, 0.3, 0.9, 0.8], bins=2)
+    >>> result.histogram.tolist(), round(result.p_value, 2)
+    ([2.625, 1.375], 0.53)
+    """
+    chance = check_probabilities(survival_at_time, "survival_at_time")
+    outcome = check_outcome(np.ones(len(chance)), event, None, weight, names=("survival_at_time", "event", "weight"))
+    check_bins(bins)
+    position = np.searchsorted(np.arange(1, bins) / bins, chance, side="right")
+    histogram = np.bincount(position[outcome.event], weights=outcome.weight[outcome.event], minlength=bins).astype(
+        np.float64
+    )
+    lone = ~outcome.event & (chance == 0)
+    histogram[0] += outcome.weight[lone].sum()
+    spread = ~outcome.event & (chance > 0)
+    height = outcome.weight[spread] / chance[spread]
+    inside = height * (chance[spread] - position[spread] / bins)
+    histogram += np.bincount(position[spread], weights=inside, minlength=bins)
+    # Every bin below that of a censored row gets height / bins of it.
+    per_bin = np.bincount(position[spread], weights=height / bins, minlength=bins)
+    histogram[:-1] += np.cumsum(per_bin[::-1])[::-1][1:]
+    expected = outcome.weight.sum() / bins
+    statistic = float(((histogram - expected) ** 2).sum() / expected)
+    return DCalibration(statistic, float(chdtrc(bins - 1, statistic)), histogram)
+
+
+def km_calibration(
+    time: Any, event: Any, survival: Any, times: Any, *, weight: Any = None, rule: str = "exact"
+) -> float:
+    """Return the mean squared distance between the mean predicted curve and the Kaplan–Meier curve of the same rows.
+
+    1/τ ∫ (mean S(t|x) − KM(t))² dt from 0 to τ, the last event time: 0 is perfect. Kaplan–Meier is a step function and
+    the mean curve is linear between the times of the grid, and with ``rule="exact"`` they are integrated as that.
+
+    Parameters
+    ----------
+    time, event : array-like of shape (n,)
+        Observed times and event flags.
+    survival : array-like of shape (n, T)
+        Survival at `times`.
+    times : array-like of shape (T,)
+        The grid, strictly increasing, up to the last event time or further.
+    weight : array-like of shape (n,), optional
+        Row weights, for both curves.
+    rule : {"exact", "trapezoid"}
+        "trapezoid" takes the squared distance at 0 and at the event times only, and joins these by straight lines, as
+        SurvivalEVAL does.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError
+        If no row has an event, or the grid ends before the last event.
+
+    References
+    ----------
+    P. Chapfuwa et al. (2020), Calibration and uncertainty in neural time-to-event modeling, IEEE Transactions on
+    Neural Networks and Learning Systems. S. Qi et al. (2023), SurvivalEVAL: a comprehensive open-source Python package
+    for evaluating individual survival distributions.
+
+    Examples
+    --------
+    >>> from neuralsurv.metrics import km_calibration
+    >>> round(km_calibration([1, 2], [1, 1], [[0.5, 0.0], [0.5, 0.0]], times=[1, 2]), 4)
+    0.0833
+    """
+    if rule not in ("exact", "trapezoid"):
+        raise InputError(f"rule={rule!r} is not known; use 'exact' or 'trapezoid'.")
+    outcome = check_outcome(time, event, None, weight)
+    curves = Curves.read(survival, times, len(outcome))
+    observed = survival_curve(outcome)
+    if len(observed.times) == 0:
+        raise InputError(f"none of the {len(outcome)} rows has an event: there is no last event time to compare up to.")
+    curves.locate(observed.times, "event times", "give curves on a longer grid")
+    share = outcome.weight / outcome.weight.sum()
+    mean = np.array([float(share @ curves.column(k)) for k in range(len(curves.knots))])
+    until = observed.times[-1]
+    falls = np.concatenate([[0.0], observed.times])
+    if rule == "trapezoid":
+        squared = (np.interp(falls, curves.knots, mean) - observed.after(falls)) ** 2
+        return float(np.sum(np.diff(falls) * (squared[1:] + squared[:-1]) / 2) / until)
+    edges = np.union1d(falls, curves.knots[curves.knots < until])
+    left, right = np.interp(edges[:-1], curves.knots, mean), np.interp(edges[1:], curves.knots, mean)
+    level = observed.after(edges[:-1])
+    left, right = left - level, right - level
+    # The integral of a squared straight line over an interval.
+    return float(np.sum(np.diff(edges) * (left**2 + left * right + right**2) / 3) / until)
+
+
+def check_bins(bins: int) -> None:
+    """Refuse a number of bins that is none."""
+    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 2:
+        raise InputError(f"bins={bins!r} must be a whole number of at least 2.")
+
+
+def check_probabilities(values: Any, name: str) -> np.ndarray:
+    """Return one probability for each row, rounding of up to 1e-6 outside [0, 1] taken away."""
+    chance = as_floats(values, name)
+    if chance.ndim != 1 or len(chance) == 0:
+        raise InputError(f"{name} has shape {chance.shape}; give one probability for each row.")
+    if np.isnan(chance).any():
+        raise InputError(f"{name} is missing (NaN) in {rows_phrase(np.isnan(chance))}; no value is filled in.")
+    outside = (chance < -TOLERANCE) | (chance > 1 + TOLERANCE)
+    if outside.any():
+        raise InputError(f"{name} is outside [0, 1] in {rows_phrase(outside)}; give probabilities to survive.")
+    return np.asarray(np.clip(chance, 0.0, 1.0))
