@@ -109,6 +109,8 @@ def method_of(job: Job) -> Method:
     """Return the method of a job: by its name, or the paper preset as the experiment wants it."""
     if job.phi_prior is not None:
         return paper_method(job.hidden, job.phi_prior)
+    if job.change:
+        return paper_method(job.hidden, change=job.change)
     follows_experiment = paper_method(None)
     if job.key.method == follows_experiment.name:
         return follows_experiment

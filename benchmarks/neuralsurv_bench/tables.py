@@ -11,6 +11,7 @@ from pathlib import Path
 from neuralsurv_bench import published
 from neuralsurv_bench.experiments import (
     EXPERIMENTS,
+    EXPLAINED_COHORTS,
     RUNTIME_COHORT,
     SYNTHETIC,
     distinct_variants,
@@ -143,6 +144,38 @@ def prior_tables(records: Sequence[Record], methods: Methods) -> Iterator[Table]
         yield Table(f"{cohort}: prior of φ", header, body, note)
 
 
+def explain_tables(records: Sequence[Record], methods: Methods) -> Iterator[Table]:
+    """Yield, for each cohort, the paper preset with one thing changed at a time, and how many folds collapse."""
+    results = Results(records, methods)
+    for cohort in (one for one in EXPLAINED_COHORTS if any(results.any(one, c) for c in neuralsurv_paper.CHANGES)):
+        header = [
+            "method",
+            "what is changed",
+            *(metric.title for metric in PARTS[0]),
+            "collapsed folds",
+            "φ shape, fold 0",
+        ]
+        body = []
+        for method in results.methods():
+            for change in neuralsurv_paper.CHANGES:
+                found = [one for one in results.of(method, "fair", cohort, change) if one.status == "finished"]
+                collapsed = sum(bool(one.details.get("collapsed")) for one in found)
+                shapes = [one.details["phi"]["shape"] for one in found if one.key.fold == 0]
+                texts = [
+                    results.summary(method, "fair", metric, cohort, change).text(metric, FOLDS) for metric in PARTS[0]
+                ]
+                shape = f"{shapes[0]:.1f}" if shapes else "–"
+                body.append(
+                    [Cell(text) for text in (method.name, change, *texts, f"{collapsed} of {len(found)}", shape)]
+                )
+        paper = [
+            published_text(published.figure("central", cohort, published.PAPERS_OWN, metric.name), metric)
+            for metric in PARTS[0]
+        ]
+        body.append([Cell(text) for text in (published.PAPERS_OWN, "the paper", *paper, "–", "–")])
+        yield Table(f"{cohort}: one thing changed at a time", header, body, "Mean ± standard deviation over folds.")
+
+
 def _gamma_texts(gamma: Mapping[str, float | None]) -> tuple[str, str]:
     numbers = [gamma.get(name) for name in ("shape", "rate", "median", "lower", "upper")]
     if any(number is None for number in numbers):
@@ -200,6 +233,7 @@ BUILDERS: dict[str, Builder] = {
     "ablation": _paper_folds("ablation"),
     "synthetic": synthetic_tables,
     "prior": prior_tables,
+    "explain": explain_tables,
     "runtime": runtime_tables,
 }
 

@@ -324,7 +324,7 @@ def write_table() -> None:
         record = found["predict"][-1]
         lines.append(
             f"| prediction of 10,000 people × 100 times × 500 draws | {record['seconds']:.0f} s, its matrix product "
-            f"{record['product_seconds']:.0f} s, ratio {record['seconds'] / record['product_seconds']:.1f} | at most 3 |"
+            f"{record['product_seconds']:.0f} s: {record['seconds'] / record['product_seconds']:.1f} | at most 3 |"
         )
     if "imports" in found:
         parts = found["imports"][-1]["seconds"]

@@ -14,6 +14,7 @@ from torch import Tensor
 from neuralsurv.data.episodes import check_episodes
 from neuralsurv.data.features import Encoding, as_frame
 from neuralsurv.errors import InputError
+from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.functionals import invert, level_at, restricted_mean
 from neuralsurv.posterior import Draws, Posterior, people_blocks
 from neuralsurv.prediction import Prediction
@@ -96,7 +97,10 @@ class Predictor:
             numbers = points * (self.posterior.network.size + 3 * self.count)
             with bar(f"predicting {name}", len(people), self.verbose if len(people) > 1000 else False) as advance:
                 for part in people_blocks(len(people), numbers):
-                    yield compute(draws, x[part], part).numpy().reshape(self.count, part.stop - part.start, width)
+                    # Not around the yield: what the caller does between two blocks is not ours to slow down.
+                    with threads_for((part.stop - part.start) * numbers):
+                        values = compute(draws, x[part], part)
+                    yield values.numpy().reshape(self.count, part.stop - part.start, width)
                     advance(part.stop, f"{part.stop} of {len(people)} people")
 
         beyond = np.broadcast_to(np.asarray(extrapolated, dtype=bool), (width,)).copy()

@@ -13,6 +13,7 @@ from neuralsurv.inference import mode
 from neuralsurv.inference.fit import (
     build_problem,
     choose_normaliser,
+    coarse_problem,
     find_mode,
     fit,
     latent_share,
@@ -340,3 +341,65 @@ def test_to_double_copies():
     copy[0] = 5
     assert source.tolist() == [1.0, 1.0, 1.0]
     assert to_double([1, 2]).dtype == torch.float64
+
+
+class TestCoarseProblem:
+    """Shortcuts say where to start; they must not say where to end."""
+
+    @pytest.mark.parametrize("options", [{}, {"rho": 1.3}])
+    def test_same_end_where_there_is_one_optimum(self, options):
+        rows = simulated(60, covariates=3, seed=4)
+        choices = resolve("paper", hidden=(), tolerance=1e-9, mode_tolerance=1e-12, **options)
+        quick = fit(*rows.arguments, choices, seed=0)
+        plain = fit(*rows.arguments, dataclasses.replace(choices, accelerate=False), seed=0)
+        assert quick.coarse_sweeps > 0
+        assert plain.coarse_sweeps == 0
+        assert quick.info.sweeps < plain.info.sweeps
+        assert quick.mode.objective == pytest.approx(plain.mode.objective, abs=1e-8)
+        assert quick.info.elbo[-1] == pytest.approx(plain.info.elbo[-1], abs=1e-7)
+        assert quick.phi.shape == pytest.approx(plain.phi.shape, rel=1e-6)
+        assert torch.allclose(quick.theta.mean, plain.theta.mean, atol=1e-5)
+
+    def test_some_of_the_rows_stand_for_all(self):
+        rows = simulated(5000, seed=1)
+        problem = build_problem(*rows.arguments, small(**GAUSS), seed=0)
+        coarse = coarse_problem(problem, rows.time, rows.event, rows.entry, rows.weight, small(**GAUSS))
+        assert len(coarse.points) < len(problem.points) / 3
+        assert float(coarse.baseline.sum()) == pytest.approx(float(problem.baseline.sum()), rel=0.15)
+        assert coarse.event_count == pytest.approx(problem.event_count, rel=0.05)
+        # Every point has the covariates of its own row.
+        times = rows.time[coarse.points.row[: coarse.points.events]]
+        assert torch.equal(coarse.points.time[: coarse.points.events], times)
+
+    @pytest.mark.parametrize("options", [{"accelerate": False}, {"mode": "em"}])
+    def test_not_where_the_letter_of_the_paper_is_asked_for(self, options):
+        rows = simulated(60, seed=4)
+        choices = dataclasses.replace(resolve("paper", hidden=(2,)), **options)
+        problem = build_problem(*rows.arguments, choices, seed=0)
+        assert coarse_problem(problem, rows.time, rows.event, rows.entry, rows.weight, choices) is None
+
+    def test_not_where_there_is_little_to_save(self):
+        rows = simulated(60, seed=4)
+        problem = build_problem(*rows.arguments, small(**GAUSS), seed=0)
+        assert coarse_problem(problem, rows.time, rows.event, rows.entry, rows.weight, small(**GAUSS)) is None
+
+
+class TestSolvers:
+    @pytest.mark.parametrize("solver", ["dual", "low-rank", "krylov"])
+    def test_every_solver_ends_where_the_plain_one_does(self, solver):
+        rows = simulated(12, seed=3)
+        choices = resolve(
+            "paper", hidden=(4,), activation="tanh", quadrature="gauss-legendre", quadrature_points=4, starts=1
+        )
+        plain, other = (
+            fit(*rows.arguments, dataclasses.replace(choices, solver=name), seed=0) for name in ("primal", solver)
+        )
+        assert other.solver.name == solver
+        assert other.solver.reason == "asked for"
+        # The low-rank solver may give up a thousandth of a nat.
+        assert other.solver.lost_information < 2e-3
+        assert other.info.elbo[-1] == pytest.approx(plain.info.elbo[-1], abs=2e-3)
+        assert other.phi.shape == pytest.approx(plain.phi.shape, rel=1e-3)
+        points = torch.linspace(0.1, 1, 5, dtype=torch.float64), rows.x[:5]
+        for found, wanted in zip(g_moments(other, *points), g_moments(plain, *points), strict=True):
+            assert torch.allclose(found, wanted, rtol=2e-2, atol=2e-3)
