@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from neuralsurv import NeuralSurv
 from neuralsurv.errors import InputError
 from neuralsurv_bench import cohorts, published
 from neuralsurv_bench.experiments import EXPERIMENTS, SYNTHETIC, distinct_variants, jobs_of
@@ -70,6 +71,20 @@ def test_synthetic_has_the_four_sizes():
     jobs = listed("synthetic")
     assert {(job.key.setting, job.rows) for job in jobs} == {("N=25", 25), ("N=50", 50), ("N=100", 100), ("N=150", 150)}
     assert seen(jobs, "cohort") == {(SYNTHETIC,)}
+
+
+def test_explain_changes_one_thing_of_the_paper_preset():
+    jobs = listed("explain")
+    assert {job.change for job in jobs} == set(neuralsurv_paper.CHANGES)
+    assert all(job.key.setting == job.change for job in jobs)
+    assert {job.hidden for job in jobs} == set(neuralsurv_paper.LAYERS)
+    assert listed("explain", only_methods=["MTLR"]) == []
+
+
+def test_every_change_of_the_paper_preset_is_one_that_the_estimator_knows():
+    known = set(NeuralSurv().get_params()) | {"curve"}
+    for options in neuralsurv_paper.CHANGES.values():
+        assert set(options) <= known
 
 
 def test_prior_varies_the_prior_of_the_paper_preset():

@@ -179,6 +179,33 @@ def test_prior_table_shows_q_of_the_first_fold_and_metrics_over_folds(tmp_path):
     assert other[:6] == ["–", "–", "45.865, 79.789", "0.571 [0.421, 0.753]", "–", "0.593"]
 
 
+def test_explain_table_counts_collapsed_folds_beside_the_published_figures(tmp_path):
+    records = [
+        record(
+            "explain",
+            "SUPPORT",
+            "NeuralSurv paper (16,)",
+            fold=fold,
+            setting="mode by EM",
+            scores={
+                "paper": {"c_index": 0.6, "ibs": 0.3 + 0.01 * fold, "d_calibration_p": 0.5, "km_calibration": 0.01}
+            },
+            details={"collapsed": fold < 2, "phi": {"shape": 50.0 + fold}},
+        )
+        for fold in range(3)
+    ]
+    text = write(tmp_path, records)["explain.md"]
+    rows = {(name, change): cells for name, change, *cells in lines_of(text, "SUPPORT: one thing changed at a time")}
+    assert rows["NeuralSurv paper (16,)", "mode by EM"] == [
+        "0.600 ± 0.000 (3 of 5)",
+        "0.310 ± 0.010 (3 of 5)",
+        "2 of 3",
+        "50.0",
+    ]
+    assert rows["NeuralSurv paper (16,)", "mean curve"] == ["–", "–", "0 of 0", "–"]
+    assert rows["NeuralSurv", "the paper"] == ["0.599", "0.333", "–", "–"]
+
+
 def test_runtime_table_has_medians_and_ratios_to_ours(tmp_path):
     records = []
     for repetition, factor in enumerate((1.0, 50.0, 1.1)):

@@ -19,6 +19,10 @@ class NotFiniteError(NeuralSurvError, ArithmeticError):
     """A computation that must be finite was not."""
 
 
+class NotConvergedError(NeuralSurvError, ArithmeticError):
+    """An iteration did not reach its tolerance, and what it has reached is of no use."""
+
+
 class NeuralSurvWarning(UserWarning):
     """Base class of the warnings of this library."""
 

@@ -9,14 +9,13 @@ from scipy.stats import t as student
 
 from false_alarm import FALSE_ALARM
 from inference.problems import intricate, setting
-from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
+from neuralsurv.errors import NotConvergedError, NotFiniteError, NotPositiveDefiniteError
 from neuralsurv.inference import cavi
 from neuralsurv.model.network import MLP
 from neuralsurv.model.rows import DenseRows, LayeredRows
 from neuralsurv.solvers import krylov
 from neuralsurv.solvers.krylov import (
     KrylovSolver,
-    NotConvergedError,
     block_conjugate_gradients,
     stochastic_log_determinant,
 )
@@ -181,6 +180,23 @@ class TestIterations:
         with pytest.raises(NotConvergedError, match="conjugate gradients did not converge in 4 iterations"):
             solved(case, rank=0, max_iterations=4)
 
+    def test_corrections_undo_the_drift_of_rounding(self, monkeypatch):
+        options = {"rank": 5, "tolerance": 1e-11}
+        case = hard(scale=3e3)
+        corrected = solved(case, **options)
+        monkeypatch.setattr(krylov, "_MOST_CORRECTIONS", 1)
+        assert corrected.residual < solved(case, **options).residual / 3
+
+    def test_solver_says_that_rounding_has_spoilt_the_result(self):
+        case = hard(scale=1e6)
+        message = (
+            r"rounding keeps the residual of conjugate gradients at \d\S* of the solution, 1e-10 is asked for: "
+            r"the curvatures are too large for so small a preconditioner; raise rank\."
+        )
+        with pytest.raises(NotConvergedError, match=message):
+            solved(case, rank=0, max_iterations=10_000)
+        assert solved(case, rank=50).residual < 1e-8
+
     def test_no_more_rows_at_once_than_a_block(self, monkeypatch):
         formed = []
         whole = LayeredRows.dense
@@ -259,6 +275,16 @@ class TestStatedErrors:
             exact_but_for_the_probes = divergence(case, precision) + (found.value - expected) / 2
             assert gaussian.divergence(precision) == pytest.approx(exact_but_for_the_probes, rel=1e-7)
 
+    def test_probes_are_asked_for_just_what_the_directions_leave(self, monkeypatch):
+        def exact(apply, size, generator):
+            return float(torch.linalg.slogdet(apply(torch.eye(size, dtype=torch.float64)))[1]), 0.25
+
+        monkeypatch.setattr(krylov, "stochastic_log_determinant", exact)
+        case = hard(base=0.95, scale=10)
+        found = solved(case, rank=8, most_directions=30).log_determinant
+        assert found.value == pytest.approx(log_determinant(case), rel=1e-10)
+        assert found.standard_error == 0.25
+
     def test_default_rooms(self):
         assert solver_of(problem(10, 4)).block_size == 128
         assert solver_of(problem(10, 4)).room_for_directions == 2**25
@@ -266,6 +292,14 @@ class TestStatedErrors:
         wide = KrylovSolver(DenseRows(torch.zeros(0, 2**20, dtype=torch.float64)), torch.ones(2**20))
         assert wide.block_size == 16
         assert wide.room_for_directions == 128
+
+
+def test_new_directions_are_found_where_the_candidates_have_none():
+    """Zero candidates against axes: every direction that rounding could offer is taken already."""
+    basis = torch.eye(6, dtype=torch.float64)[:, :3]
+    found = krylov._complement(torch.zeros(6, 3, dtype=torch.float64), basis, torch.Generator().manual_seed(0))
+    both = torch.cat([basis, found], 1)
+    close(both.T @ both, torch.eye(6, dtype=torch.float64))
 
 
 class TestProbes:

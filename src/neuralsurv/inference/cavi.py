@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
+from neuralsurv.errors import NotConvergedError, NotFiniteError, NotPositiveDefiniteError
 from neuralsurv.inference.evidence import elbo
 from neuralsurv.inference.linearise import Linearised
 from neuralsurv.inference.problem import Problem
@@ -225,7 +225,7 @@ def fit(
                 raise
             interrupted = True
             continue
-        except (NotPositiveDefiniteError, NotFiniteError):
+        except (NotPositiveDefiniteError, NotFiniteError, NotConvergedError):
             if not jump:
                 raise
             bound = -math.inf

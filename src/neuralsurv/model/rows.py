@@ -153,8 +153,8 @@ class LayeredRows:
     def gram(self, others: Rows, scale: Tensor) -> Tensor:
         """Return J diag(scale) J'ᵀ from the factors, where the scale is the same for all outputs of an input."""
         if not isinstance(others, LayeredRows) or not self._separable(scale):
-            product: Tensor = (self.dense() * scale) @ others.dense().T
-            return product
+            parts = [(self.take(part).dense() * scale) @ others.dense().T for part in row_slices(*self.shape)]
+            return torch.cat(parts) if parts else scale.new_zeros(0, others.shape[0])
         total = self.layers[0][0].new_zeros(self.shape[0], others.shape[0])
         for (a, b), (a_other, b_other), (weights, bias) in zip(
             self.layers, others.layers, self._cut(scale), strict=True

@@ -19,7 +19,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from neuralsurv.errors import NeuralSurvError, NotFiniteError
+from neuralsurv.errors import NotConvergedError, NotFiniteError
 from neuralsurv.model.rows import BLOCK_NUMBERS, Rows
 from neuralsurv.solvers.dual import times_each, transposed_times_each
 from neuralsurv.solvers.primal import cholesky
@@ -30,11 +30,9 @@ _MOST_NUMBERS_OF_DIRECTIONS = 2**27
 _PROBES = 32
 _SUBSPACE_ITERATIONS = 2
 _MOST_CORRECTIONS = 3
+# Squared relative error of a solution beyond which rounding has spoilt it.
+_WORST_ROUNDING = 1e-12
 _MOST_LANCZOS_STEPS = 200
-
-
-class NotConvergedError(NeuralSurvError, ArithmeticError):
-    """An iteration did not reach its tolerance, and what it has reached is of no use."""
 
 
 def block_conjugate_gradients(
@@ -521,6 +519,13 @@ class KrylovSolver:
             error = directions.whiten(left).square().sum(0)
             if bool((error <= goal * energy).all()):
                 break
+        # What corrections cannot mend is rounding. A little of it is no harm, and the result says how much there is.
+        if bool((error > max(100 * goal, _WORST_ROUNDING) * energy).any()):
+            share = float((error / energy.clamp_min(torch.finfo(right.dtype).tiny)).max().sqrt())
+            raise NotConvergedError(
+                f"rounding keeps the residual of conjugate gradients at {share:.3g} of the solution, {goal**0.5:.3g} "
+                "is asked for: the curvatures are too large for so small a preconditioner; raise rank."
+            )
         return Solution(solution, left, error, seen, total)
 
     def solve(self, curvature: Tensor, slope: Tensor) -> KrylovGaussian:
