@@ -29,7 +29,7 @@ demo: $(STAMP) ## fit a small model and draw its survival curves
 
 # One thread for each test worker: two workers with a full thread pool each would fight for the cores.
 test: lint ## lint, then run all tests
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 lint: $(STAMP) ## check style, format and types
 	$(BIN)/ruff check .
