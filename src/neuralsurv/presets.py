@@ -88,7 +88,62 @@ PAPER = Choices(
     solver="auto",
 )
 
-PRESETS = {"paper": PAPER}
+
+
+@dataclass(frozen=True)
+class DefaultChoices:
+    """Everything that has to be chosen before a fit of the default preset.
+
+    Attributes
+    ----------
+    hidden : tuple of int
+        Widths of the hidden layers of the network beside the linear path; ``()`` for none.
+    activation : {"relu", "tanh", "silu"}
+        Activation of the hidden layers.
+    bumps : int
+        Bumps of the time basis; 0 for a trend in log time alone.
+    headroom : float
+        Ceiling of the hazard over the crude rate of events.
+    quadrature_points : int
+        Nodes a row of the rule for the integrals over time.
+    curvature : {"exact", "fisher"}
+        Curvature of a point: minus the expected second derivative, or the information of the point process.
+    hyper_priors : bool
+        Whether the scales of the prior have hyper-priors; without them the bare ELBO chooses.
+    average : bool
+        Whether the posterior is averaged over scales of the prior, or taken at the best ones.
+    tolerance : float
+        Gain in nats below which the ascent for one setting stops.
+    max_sweeps : int
+        Limit on its steps.
+    """
+
+    hidden: tuple[int, ...]
+    activation: str
+    bumps: int
+    headroom: float
+    quadrature_points: int
+    curvature: str
+    hyper_priors: bool
+    average: bool
+    tolerance: float
+    max_sweeps: int
+
+
+DEFAULT = DefaultChoices(
+    hidden=(16,),
+    activation="tanh",
+    bumps=6,
+    headroom=30.0,
+    quadrature_points=8,
+    curvature="exact",
+    hyper_priors=True,
+    average=True,
+    tolerance=1e-3,
+    max_sweeps=100,
+)
+
+PRESETS: dict[str, Choices | DefaultChoices] = {"default": DEFAULT, "paper": PAPER}
 
 
 def resolve(preset: str, **given: Any) -> Choices:

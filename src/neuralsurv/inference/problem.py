@@ -16,8 +16,8 @@ from neuralsurv.model.prior import Gamma, WeightPrior
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One inference problem, in scaled time.
+class Likelihood:
+    """The points of a cohort and the hazard at them, in scaled time: everything but the priors.
 
     Attributes
     ----------
@@ -25,15 +25,13 @@ class Problem:
         Events, then nodes.
     x : Tensor of shape (N, d)
         Covariates of the rows.
-    network, weight_prior, phi_prior, normaliser, rho
-        The model.
+    network, normaliser, rho
+        The hazard.
     """
 
     points: Points
     x: Tensor
     network: Network
-    weight_prior: WeightPrior
-    phi_prior: Gamma
     normaliser: Normaliser
     rho: float
 
@@ -72,6 +70,22 @@ class Problem:
         events = self.points.events
         log_z = torch.log(self._z[:events])
         return float((self.event_weight * (log_baseline(self.points.time[:events], self.rho) - log_z)).sum())
+
+
+@dataclass(frozen=True)
+class Problem(Likelihood):
+    """One inference problem: a likelihood with the priors of the paper.
+
+    Attributes
+    ----------
+    weight_prior : WeightPrior
+        The prior of theta.
+    phi_prior : Gamma
+        The prior of phi.
+    """
+
+    weight_prior: WeightPrior
+    phi_prior: Gamma
 
     @cached_property
     def phi_rate(self) -> float:

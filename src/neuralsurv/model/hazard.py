@@ -47,6 +47,17 @@ class Half:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """Z is one number: what sigma(g) is in the middle of the prior of a g that is not centred at 0."""
+
+    value: float
+
+    def __call__(self, time: Tensor, x: Tensor) -> Tensor:
+        """Return the number at each point."""
+        return torch.full_like(time, self.value)
+
+
+@dataclass(frozen=True)
 class ClosedForm:
     r"""The paper's approximation (appendix D), linearised at the prior mean by default.
 

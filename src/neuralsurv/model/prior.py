@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -46,6 +47,30 @@ class Gamma:
 
 
 @dataclass(frozen=True)
+class Held:
+    """A phi that is held at one value; the bias of g makes up for it."""
+
+    mean: float
+
+    @property
+    def mean_log(self) -> float:
+        """The logarithm of the value."""
+        return math.log(self.mean)
+
+    def quantile(self, probability: float) -> float:
+        """Return the value, whatever the probability."""
+        return self.mean
+
+    def interval(self, level: float = 0.9) -> tuple[float, float]:
+        """Return the value twice."""
+        return self.mean, self.mean
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return the value `count` times."""
+        return torch.full((count,), self.mean, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
 class WeightPrior:
     """Independent zero-mean Gaussians over the flat weight vector.
 
@@ -66,3 +91,65 @@ class WeightPrior:
         """Return one draw, of shape (m,)."""
         noise = torch.randn(len(self.precision), generator=generator, dtype=torch.float64)
         return noise / self.precision.sqrt()
+
+
+@dataclass(frozen=True)
+class Group:
+    r"""Weights that share one scale, :math:`\log s \sim N(\log\text{median}, \text{spread}^2)`.
+
+    Attributes
+    ----------
+    name : str
+        What they do.
+    start, stop : int
+        Where they are in the flat weight vector.
+    median, spread : float
+        The hyper-prior of their scale.
+    """
+
+    name: str
+    start: int
+    stop: int
+    median: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class GroupedPrior:
+    """Zero-mean Gaussians over the weights with one unknown scale for each group of them.
+
+    Attributes
+    ----------
+    unit : Tensor of shape (m,)
+        The precisions where all scales are 1; weights in no group keep theirs.
+    groups : tuple of Group
+        The groups.
+    """
+
+    unit: Tensor
+    groups: tuple[Group, ...]
+
+    @property
+    def medians(self) -> Tensor:
+        """Logarithms of the medians of the scales, shape (G,)."""
+        return torch.tensor([math.log(group.median) for group in self.groups], dtype=torch.float64)
+
+    @property
+    def spreads(self) -> Tensor:
+        """Standard deviations of the logarithms of the scales, shape (G,)."""
+        return torch.tensor([group.spread for group in self.groups], dtype=torch.float64)
+
+    def log_density(self, log_scales: Tensor) -> float:
+        """Return the log of the hyper-prior's density relative to that at its median."""
+        return -0.5 * float((((log_scales - self.medians) / self.spreads) ** 2).sum())
+
+    def multipliers(self, log_scales: Tensor) -> Tensor:
+        """Return the scale of every weight, shape (m,); 1 outside all groups."""
+        out = torch.ones_like(self.unit)
+        for group, log_scale in zip(self.groups, log_scales, strict=True):
+            out[group.start : group.stop] = torch.exp(log_scale)
+        return out
+
+    def at(self, log_scales: Tensor) -> WeightPrior:
+        """Return the prior for given scales."""
+        return WeightPrior(self.unit / self.multipliers(log_scales) ** 2)

@@ -120,3 +120,34 @@ def missing_share(entry: Tensor, time: Tensor, weight: Tensor, nodes: Nodes, rho
     exact = float((weight * (time**rho - entry**rho)).sum() / rho)
     taken = float((weight[nodes.row] * nodes.weight).sum())
     return 1 - taken / exact
+
+
+@dataclass(frozen=True)
+class ShiftedLog:
+    r"""Gauss–Legendre rule with `count` nodes in :math:`\log(t + \epsilon)`, for hazards that change by factors.
+
+    Nodes are dense where time is short, so that few of them do for a long row whose hazard changes early.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neuralsurv.model.quadrature import ShiftedLog
+    >>> entry, time = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    >>> nodes = ShiftedLog(8, shift=0.1).nodes(entry, time, rho=1.0)
+    >>> round(float((nodes.weight / (nodes.time + 0.1)).sum()), 9)  # the logarithm of 1.1 / 0.1
+    2.397895273
+    """
+
+    count: int
+    shift: float
+
+    def nodes(self, entry: Tensor, time: Tensor, rho: float) -> Nodes:
+        """Return `count` nodes for every row."""
+        position, weight = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(self.count))
+        low, high = (torch.log(t + self.shift) for t in (entry, time))
+        half = (high - low)[:, None] / 2
+        shifted = torch.exp(low[:, None] + half * (1 + position))
+        at = (shifted - self.shift).clamp_min(0)
+        mass = half * weight * shifted * at ** (rho - 1)
+        rows = torch.arange(len(time)).repeat_interleave(self.count)
+        return Nodes(at.reshape(-1), mass.reshape(-1), rows)

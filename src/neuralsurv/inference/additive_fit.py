@@ -1,0 +1,217 @@
+"""The default preset, from a cohort to a posterior: points, scales of the prior, mixture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from neuralsurv.inference.fit import SolverReport
+from neuralsurv.inference.linearise import linearise_network
+from neuralsurv.inference.problem import Likelihood
+from neuralsurv.inference.scales import Evidence, Setting, find_top, settings_around
+from neuralsurv.inference.threads import threads_for
+from neuralsurv.model.additive import Additive
+from neuralsurv.model.hazard import Constant
+from neuralsurv.model.network import MLP
+from neuralsurv.model.points import build_points
+from neuralsurv.model.prior import Group, GroupedPrior, Held
+from neuralsurv.model.quadrature import ShiftedLog
+from neuralsurv.model.rows import LayeredRows
+from neuralsurv.model.time_basis import place_basis
+from neuralsurv.presets import DefaultChoices
+from neuralsurv.progress import bar
+from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
+from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.solvers.mixture import MixtureGaussian
+
+# Prior standard deviation of the bias: the average hazard is known to a factor of about 7 either way before the data.
+_BIAS_SCALE = 2.0
+# Medians and spreads (of the logarithm) of the scales of each group. That of the covariates is for their sum: each of
+# d standardised covariates has it divided by the root of d.
+_HYPER_PRIORS = {
+    "covariates": (1.0, 0.5),
+    "trend": (0.5, 0.7),
+    "bumps": (1.0, 0.7),
+    "network": (0.3, 0.8),
+}
+# Information of the network that may be given up at scale 1, in nats, and the most directions of it that are kept.
+_INFORMATION_TOLERANCE = 1e-2
+_MOST_DIRECTIONS = 400
+
+
+@dataclass(frozen=True)
+class AdditiveFit:
+    """Everything a fit of the default preset leaves behind.
+
+    Attributes
+    ----------
+    phi, theta : Held, Gaussian
+        The posterior.
+    theta_star : Tensor of shape (m,)
+        Where the network was linearised.
+    likelihood : Likelihood
+        What was fitted.
+    prior : GroupedPrior
+        The groups of weights.
+    top : Setting
+        The scales of the highest score.
+    elbo : tuple of float
+        The score of the best setting so far, after each that was tried in the search.
+    settings : int
+        How many settings the posterior averages over.
+    tried : int
+        How many were fitted in all.
+    converged, interrupted : bool
+        Whether the ascent for the best setting met its tolerance; whether the user stopped it.
+    solver : SolverReport
+        Which solver was used.
+    """
+
+    phi: Held
+    theta: Gaussian
+    theta_star: Tensor
+    likelihood: Likelihood
+    prior: GroupedPrior
+    top: Setting
+    elbo: tuple[float, ...]
+    settings: int
+    tried: int
+    converged: bool
+    interrupted: bool
+    solver: SolverReport
+
+
+def build_network(event_time: Tensor, event_weight: Tensor, covariates: int, choices: DefaultChoices, seed: int) -> Additive:
+    """Return the network: time basis by the events, random draw of the inner network."""
+    inner = MLP(covariates, choices.hidden, choices.activation) if choices.hidden else None
+    generator = torch.Generator().manual_seed(seed)
+    origin = torch.zeros(0, dtype=torch.float64) if inner is None else inner.initial(generator)
+    return Additive(
+        covariates=covariates,
+        basis=place_basis(event_time, event_weight, choices.bumps),
+        offset=-math.log(choices.headroom - 1),
+        inner=inner,
+        origin=origin,
+    )
+
+
+def build_prior(network: Additive, choices: DefaultChoices) -> GroupedPrior:
+    """Return the groups of weights with their hyper-priors, the weights of the network scaled by fan-in."""
+    d, linear = network.covariates, network.linear_size
+    unit = torch.ones(network.size, dtype=torch.float64)
+    unit[:d] = d
+    unit[linear - 1] = _BIAS_SCALE**-2
+    if network.inner is not None:
+        for weight, bias in network.inner.layers(unit[linear:]):
+            # The layers are views: this fills the flat vector.
+            fan_in = weight.shape[1] + 1
+            weight.fill_(fan_in)
+            bias.fill_(fan_in)
+    ranges = {
+        "covariates": (0, d),
+        "trend": (d, d + 1),
+        "bumps": (d + 1, linear - 1),
+        "network": (linear, network.size),
+    }
+    groups = [
+        Group(name, start, stop, *_HYPER_PRIORS[name]) for name, (start, stop) in ranges.items() if stop > start
+    ]
+    return GroupedPrior(unit, tuple(groups))
+
+
+def reduce_rows(rows: LayeredRows, linear: int, prior: GroupedPrior, importance: Tensor) -> GroupedSolver:
+    """Keep the linear path, and of the network the directions that carry information."""
+    lead = LayeredRows(rows.layers[:1]).dense()
+    assert lead.shape[1] == linear
+    tail = LayeredRows(rows.layers[1:]) if len(rows.layers) > 1 else None
+    return grouped_solver(
+        lead, tail, prior.unit, importance, tolerance=_INFORMATION_TOLERANCE, most=_MOST_DIRECTIONS
+    )
+
+
+def fit_additive(
+    time: Tensor,
+    event: Tensor,
+    entry: Tensor,
+    weight: Tensor,
+    x: Tensor,
+    choices: DefaultChoices,
+    *,
+    seed: int,
+    verbose: bool | str | int = False,
+) -> AdditiveFit:
+    """Fit the model of the default preset.
+
+    Parameters
+    ----------
+    time, entry, weight : Tensor of shape (N,)
+        Scaled times (largest 1), scaled entries, row weights.
+    event : bool Tensor of shape (N,)
+        Event flags.
+    x : Tensor of shape (N, d)
+        Covariates, standardised.
+    choices : DefaultChoices
+        Everything that had to be chosen.
+    seed : int
+        Seed of the draw at which the network is linearised.
+    verbose : bool or "auto"
+        Whether to show progress.
+    """
+    network = build_network(time[event], weight[event], x.shape[1], choices, seed)
+    rule = ShiftedLog(choices.quadrature_points, network.basis.shift)
+    likelihood = Likelihood(
+        points=build_points(time, event, entry, weight, rule, 1.0),
+        x=x,
+        network=network,
+        normaliser=Constant(1 / choices.headroom),
+        rho=1.0,
+    )
+    # The crude rate of events; the bias of g makes up for what it misses.
+    phi = likelihood.event_count / float((weight * (time - entry)).sum())
+    prior = build_prior(network, choices)
+    theta_star = torch.zeros(network.size, dtype=torch.float64)
+    points = likelihood.points
+    with threads_for(len(points) * network.size):
+        linearised = linearise_network(network, theta_star, points.time, likelihood.point_x)
+        # In the middle of the prior every unit of exposure carries about the crude rate of information.
+        importance = torch.cat([torch.zeros(points.events, dtype=torch.float64), phi * points.weight[points.events :]])
+        assert isinstance(linearised.rows, LayeredRows)
+        solver = reduce_rows(linearised.rows, network.linear_size, prior, importance)
+    evidence = Evidence(
+        likelihood,
+        phi,
+        linearised.offset,
+        solver,
+        prior,
+        choices.tolerance,
+        choices.max_sweeps,
+        choices.curvature == "fisher",
+        choices.hyper_priors,
+    )
+    trace: list[float] = []
+    with threads_for(len(points) * solver.reduced.shape[1]):
+        with bar("scales of the prior", None, verbose) as advance:
+            top, tried = find_top(
+                evidence,
+                prior.medians,
+                lambda step, score: (trace.append(score), advance(step, f"setting {step}, score {score:.3f}"))[1],
+            )
+        settings, shares = [top], [1.0]
+        if choices.average and len(prior.groups):
+            with bar("settings to average over", None, verbose) as advance:
+                settings, shares = settings_around(
+                    evidence, top, lambda step, score: advance(step, f"setting {step}, score {score:.3f}")
+                )
+    theta: Gaussian = settings[0].state.theta
+    if len(settings) > 1:
+        theta = MixtureGaussian(tuple(shares), tuple(setting.state.theta for setting in settings))
+    lost = solver.at(prior.multipliers(top.log_scales)).lost_information(top.state.curvature)
+    report = SolverReport("low-rank", "rows are reduced once for all scales of the prior", solver.basis.shape[1], lost)
+    tried += len(settings) - 1 + (len(prior.groups) if len(settings) > 1 else 0)
+    best = tuple(torch.tensor(trace or [top.score], dtype=torch.float64).cummax(0).values.tolist())
+    return AdditiveFit(
+        Held(phi), theta, theta_star, likelihood, prior, top, best, len(settings), tried, True, False, report
+    )

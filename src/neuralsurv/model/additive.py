@@ -1,0 +1,133 @@
+r"""A linear path, a time basis and a network, added up.
+
+.. math:: g(t, x) = o + b + w^\top x + c^\top B(t) + f(z(t), x; \theta_0 + \delta) - f(z(t), x; \theta_0)
+
+The weights are (w, c, b, δ). The network f is measured from a random draw :math:`\theta_0`, so that all weights at 0
+give g = o, the place where the prior is centred; there its Jacobian is rich, which it is not at a weight-space mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from neuralsurv.model.network import MLP, Pullback
+from neuralsurv.model.rows import LayeredRows
+from neuralsurv.model.time_basis import TimeBasis
+
+# Within the training range.
+_STOPS = 64
+
+
+@dataclass(frozen=True)
+class Additive:
+    """The network of the default preset.
+
+    Attributes
+    ----------
+    covariates : int
+        Number of covariates d.
+    basis : TimeBasis
+        The columns B(t) and the clock z(t).
+    offset : float
+        o, the value of g in the middle of the prior.
+    inner : MLP or None
+        f; its time input is the clock. None for a model without a network.
+    origin : Tensor of shape (inner.size,)
+        θ0; empty without a network.
+    """
+
+    covariates: int
+    basis: TimeBasis
+    offset: float
+    inner: MLP | None
+    origin: Tensor
+
+    @property
+    def symmetric(self) -> bool:
+        """False: g is centred at the offset."""
+        return False
+
+    @property
+    def linear_size(self) -> int:
+        """Number of weights of the linear path, the time basis and the bias; they come first, in this order."""
+        return self.covariates + self.basis.size + 1
+
+    @cached_property
+    def size(self) -> int:
+        """Number of weights m."""
+        return self.linear_size + len(self.origin)
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the hidden layers of the network; empty without one."""
+        return () if self.inner is None else self.inner.hidden
+
+    @property
+    def activation(self) -> str:
+        """Activation of the hidden layers."""
+        return "" if self.inner is None else self.inner.activation
+
+    def stops(self, last: float) -> Tensor:
+        """Return times from 0 to `last` or beyond, between which g changes little, for integrals over time."""
+        return self.basis.even_times(_STOPS, last)
+
+    def initial(self, generator: torch.Generator) -> Tensor:
+        """Return zeros: the middle of the prior."""
+        return torch.zeros(self.size, dtype=torch.float64)
+
+    def _linear(self, time: Tensor, x: Tensor) -> Tensor:
+        return torch.cat([x, self.basis.columns(time)], 1)
+
+    def _cut(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Cut the weights into those of the columns, the bias and the network's deviation."""
+        return theta[: self.linear_size - 1], theta[self.linear_size - 1], theta[self.linear_size :]
+
+    def value(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
+        """Return g at P points."""
+        weights, bias, deviation = self._cut(theta)
+        g = self.offset + bias + self._linear(time, x) @ weights
+        if self.inner is not None:
+            clock = self.basis.clock(time)
+            g = g + self.inner.value(self.origin + deviation, clock, x) - self.inner.value(self.origin, clock, x)
+        return g
+
+    def bind(self, time: Tensor, x: Tensor) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
+        """Return the map from theta to g at these points and its pullback."""
+        columns = self._linear(time, x)
+        inner = None if self.inner is None else self.inner.bind(self.basis.clock(time), x)
+        at_origin = 0.0 if inner is None else inner(self.origin)[0]
+
+        def evaluate(theta: Tensor) -> tuple[Tensor, Pullback]:
+            weights, bias, deviation = self._cut(theta)
+            g = self.offset + bias + columns @ weights
+            if inner is None:
+                return g, lambda u: torch.cat([columns.T @ u, u.sum()[None]])
+            value, back = inner(self.origin + deviation)
+            return g + value - at_origin, lambda u: torch.cat([columns.T @ u, u.sum()[None], back(u)])
+
+        return evaluate
+
+    def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, LayeredRows]:
+        """Return g and the rows of the Jacobian as outer products: the linear path is a layer with one output."""
+        layers = [(self._linear(time, x), torch.ones_like(time)[:, None])]
+        if self.inner is not None:
+            deviation = self._cut(theta)[2]
+            layers += self.inner.factors(self.origin + deviation, self.basis.clock(time), x)[1]
+        return self.value(theta, time, x), LayeredRows(tuple(layers))
+
+    def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
+        """Return the rows of the Jacobian, shape (P, m)."""
+        return self.value_and_rows(theta, time, x)[1].dense()
+
+    def jvp(self, theta: Tensor, time: Tensor, x: Tensor, v: Tensor) -> Tensor:
+        """Return J·v without forming J."""
+        return self.value_and_rows(theta, time, x)[1].times(v)
+
+    def vjp(self, theta: Tensor, time: Tensor, x: Tensor, u: Tensor) -> Tensor:
+        """Return Jᵀ·u without forming J."""
+        return self.value_and_rows(theta, time, x)[1].transposed_times(u)

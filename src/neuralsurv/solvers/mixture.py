@@ -1,0 +1,75 @@
+"""A mixture of Gaussians over the weights, for a posterior that is averaged over settings of the prior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralsurv.errors import InputError
+from neuralsurv.solvers.interface import Gaussian
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class MixtureGaussian:
+    """Gaussians with weights that add up to 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neuralsurv.solvers.mixture import MixtureGaussian
+    >>> from neuralsurv.solvers.primal import PrimalGaussian
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> apart = [PrimalGaussian(torch.tensor([at], dtype=torch.float64), one) for at in (-2.0, 2.0)]
+    >>> mixture = MixtureGaussian((0.5, 0.5), tuple(apart))
+    >>> float(mixture.mean), float(mixture.variance(one))
+    (0.0, 5.0)
+    """
+
+    weights: tuple[float, ...]
+    parts: tuple[Gaussian, ...]
+
+    def __post_init__(self) -> None:
+        """Check the weights."""
+        if len(self.weights) != len(self.parts) or not self.parts:
+            raise InputError(f"a mixture of {len(self.parts)} Gaussians has {len(self.weights)} weights.")
+        if min(self.weights) < 0 or abs(sum(self.weights) - 1) > _ROUNDING:
+            raise InputError("the weights of a mixture must be 0 or more and add up to 1.")
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean, shape (m,)."""
+        return torch.stack([w * part.mean for w, part in zip(self.weights, self.parts, strict=True)]).sum(0)
+
+    def variance(self, rows: Tensor) -> Tensor:
+        """Return the variance of each ``rows @ theta``: that within the parts and that between their means."""
+        centre = self.mean
+        total = rows.new_zeros(len(rows))
+        for weight, part in zip(self.weights, self.parts, strict=True):
+            total += weight * (part.variance(rows) + (rows @ (part.mean - centre)).square())
+        return total
+
+    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
+        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
+        centre = self.mean
+        total = rows.new_zeros(len(rows), len(others))
+        for weight, part in zip(self.weights, self.parts, strict=True):
+            away = part.mean - centre
+            total += weight * (part.covariance(rows, others) + torch.outer(rows @ away, others @ away))
+        return total
+
+    def divergence(self, precision: Tensor) -> float:
+        """Return an upper bound of the divergence to N(0, diag(precision)⁻¹): the average over the parts."""
+        return sum(w * part.divergence(precision) for w, part in zip(self.weights, self.parts, strict=True))
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return draws of theta; each part has its share of them, up to rounding that is itself random."""
+        start = float(torch.rand(1, generator=generator, dtype=torch.float64))
+        edges = torch.tensor([0.0, *self.weights], dtype=torch.float64).cumsum(0) * count + start
+        edges[-1] = count + start
+        counts = edges.floor().diff().long().tolist()
+        draws = torch.cat([part.draw(k, generator) for k, part in zip(counts, self.parts, strict=True)])
+        return draws[torch.randperm(len(draws), generator=generator)]
