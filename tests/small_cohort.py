@@ -37,8 +37,9 @@ def small_cohort(n: int = 40, seed: int = 3) -> SmallCohort:
 
 
 def quick_model(**parameters: Any) -> NeuralSurv:
-    """Return an estimator with small settings, some of them replaced."""
+    """Return an estimator of the paper preset with small settings, some of them replaced."""
     settings: dict[str, Any] = {
+        "preset": "paper",
         "hidden": (4,),
         "activation": "tanh",
         "quadrature": "gauss-legendre",

@@ -38,7 +38,15 @@ TIMES = [0.0, 1.0, 5.0, 12.0]
 
 
 def small_model(**parameters):
-    defaults = {"hidden": (2,), "quadrature_points": 20, "starts": 1, "draws": 20, "random_state": 0, "verbose": False}
+    defaults = {
+        "preset": "paper",
+        "hidden": (2,),
+        "quadrature_points": 20,
+        "starts": 1,
+        "draws": 20,
+        "random_state": 0,
+        "verbose": False,
+    }
     return NeuralSurv(**{**defaults, **parameters})
 
 

@@ -325,9 +325,9 @@ def cohort():
 def model(cohort):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NeuralSurvWarning)
-        return NeuralSurv(hidden=(3,), quadrature_points=30, starts=1, draws=40, verbose=False, random_state=0).fit(
-            *cohort
-        )
+        return NeuralSurv(
+            "paper", hidden=(3,), quadrature_points=30, starts=1, draws=40, verbose=False, random_state=0
+        ).fit(*cohort)
 
 
 def test_survival_of_the_estimator(model, cohort, ax):

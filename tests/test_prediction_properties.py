@@ -52,6 +52,7 @@ def fits(draw: st.DrawFn):
     time = unit * np.array(draw(st.lists(st.integers(1, 50), min_size=rows, max_size=rows)), dtype=float)
     event = np.array([True, *draw(st.lists(st.booleans(), min_size=rows - 1, max_size=rows - 1))])
     model = NeuralSurv(
+        preset="paper",
         hidden=(2,),
         activation=draw(st.sampled_from(["relu", "tanh", "silu"])),
         rho=draw(st.sampled_from([0.6, 1.0, 1.5])),
@@ -173,7 +174,7 @@ def test_the_examples_are_not_all_alike():
 
 def test_the_check_finds_what_is_wrong():
     """A check that never fails would prove nothing."""
-    model = NeuralSurv(hidden=(2,), quadrature_points=15, starts=1, max_sweeps=20, draws=DRAWS, random_state=0)
+    model = NeuralSurv("paper", hidden=(2,), quadrature_points=15, starts=1, max_sweeps=20, draws=DRAWS, random_state=0)
     X = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0]})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NeuralSurvWarning)

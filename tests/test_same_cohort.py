@@ -14,7 +14,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::neuralsurv.errors.NeuralSurvWar
 
 
 def survival(table, unit=1.0):
-    model = NeuralSurv(hidden=(16, 16), starts=1, quadrature_points=50, draws=20, max_sweeps=30, random_state=0)
+    model = NeuralSurv(
+        "paper", hidden=(16, 16), starts=1, quadrature_points=50, draws=20, max_sweeps=30, random_state=0
+    )
     model.fit(table, time="time", event="event", entry="entry", weight="weight")
     return model.predict_survival(COHORT.x.head(5), TIMES * unit).draws
 

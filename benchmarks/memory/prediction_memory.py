@@ -46,7 +46,8 @@ def fit(file: str, draws: int) -> dict[str, Any]:
     cohort = lognormal_cohort(100, noise=COVARIATES - 1, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NeuralSurvWarning)
-        model = NeuralSurv(hidden=(16,), quadrature_points=20, starts=1, max_sweeps=20, draws=draws, random_state=0)
+        settings = {"hidden": (16,), "quadrature_points": 20, "starts": 1, "max_sweeps": 20}
+        model = NeuralSurv("paper", **settings, draws=draws, random_state=0)
         model.fit(cohort.x, cohort.y)
     model.save(file)
     return {"weights": model.posterior_.network.size}

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
+from neuralsurv.inference.additive_fit import AdditiveFit
 from neuralsurv.inference.fit import Fit, latent_share
 
 # With fewer latent points than this share, sigma(g) is so close to 1 everywhere that hazards can hardly differ.
 COLLAPSE_SHARE = 0.05
 # The trapezoid cuts every row at the last grid point; more than this share of the time at risk lost is reported.
 EXPOSURE_SHARE = 0.05
+# A hazard above this share of its ceiling can hardly rise any further.
+CEILING_SHARE = 0.5
+# Fewer events than this tell next to nothing; the curves are then the prior's.
+FEW_EVENTS = 5
+# Information that the low-rank solver may give up without a word, in nats.
+LOST_INFORMATION = 0.5
 
 
 @dataclass(frozen=True)
@@ -23,9 +32,9 @@ class Diagnostics:
     interrupted : bool
         Whether the user stopped them.
     sweeps : int
-        Number of sweeps.
+        Number of sweeps; with the default preset, settings that were tried in the search for the scales.
     mode_converged : bool
-        Whether the search for the mode ended by itself and not at its limit.
+        Whether the search for the mode ended by itself and not at its limit; the default preset needs none.
     mode_objectives : tuple of float
         The objective U at the end of every start, in nats; the lowest was kept.
     latent_points : float
@@ -45,6 +54,10 @@ class Diagnostics:
         Directions of the weights that it kept; all of them if it cuts nothing off.
     lost_information : float
         What the directions that were cut off would have told, in nats; they keep their prior.
+    scales : dict of str to float
+        With the default preset, the best scale of each group of weights; else empty.
+    settings : int
+        How many settings of these scales the posterior averages over; 1 with the paper preset.
     jitter : float
         What was added to a matrix to factorise it: always 0, since a failure is an error here.
     messages : tuple of str
@@ -65,12 +78,18 @@ class Diagnostics:
     solver_reason: str
     rank: int
     lost_information: float
+    scales: dict[str, float]
+    settings: int
     jitter: float
     messages: tuple[str, ...]
 
 
-def diagnose(fit: Fit) -> Diagnostics:
+def diagnose(fit: Fit | AdditiveFit) -> Diagnostics:
     """Read the diagnostics off a fit and put what is wrong into words."""
+    return _diagnose_paper(fit) if isinstance(fit, Fit) else _diagnose_default(fit)
+
+
+def _diagnose_paper(fit: Fit) -> Diagnostics:
     share = latent_share(fit)
     collapsed = share < COLLAPSE_SHARE
     messages = []
@@ -116,6 +135,63 @@ def diagnose(fit: Fit) -> Diagnostics:
         solver_reason=fit.solver.reason,
         rank=fit.solver.rank,
         lost_information=fit.solver.lost_information,
+        scales={},
+        settings=1,
+        jitter=0.0,
+        messages=tuple(messages),
+    )
+
+
+def _diagnose_default(fit: AdditiveFit) -> Diagnostics:
+    events = fit.likelihood.points.events
+    share_of_ceiling = torch.sigmoid(fit.offset[events:] + fit.top.state.mean[events:])
+    exposure = fit.likelihood.baseline
+    latent = float(exposure @ (1 - share_of_ceiling))
+    converged = fit.top.info.converged and not fit.interrupted
+    messages = []
+    if fit.interrupted:
+        messages.append(
+            f"the search for the scales of the prior was interrupted after {len(fit.elbo)} settings; the model can be "
+            "used, but its scales are not the best and it does not average over them."
+        )
+    elif not fit.top.info.converged:
+        messages.append(
+            f"the ascent for the best scales stopped after {fit.top.info.steps} steps before reaching its tolerance. "
+            "Raise max_sweeps, or tolerance if that is close enough."
+        )
+    if fit.likelihood.event_count < FEW_EVENTS:
+        messages.append(
+            f"the training rows hold events of total weight {fit.likelihood.event_count:g}; with so few, curves and "
+            "bands are little more than the prior's."
+        )
+    crowded = float(exposure @ (share_of_ceiling > CEILING_SHARE).double() / exposure.sum())
+    if crowded > 0:
+        messages.append(
+            f"the hazard comes close to its ceiling in {crowded:.1%} of the time at risk and can hardly rise there; "
+            "raise headroom."
+        )
+    if fit.solver.lost_information > LOST_INFORMATION:
+        messages.append(
+            f"the {fit.solver.rank} directions that were kept leave out {fit.solver.lost_information:.1f} nats of "
+            "information of the network, so bands are somewhat wider than they need be; use a smaller network (hidden)."
+        )
+    return Diagnostics(
+        converged=converged,
+        interrupted=fit.interrupted,
+        sweeps=len(fit.elbo),
+        mode_converged=True,
+        mode_objectives=(),
+        latent_points=fit.phi.mean * latent,
+        latent_share=latent / float(exposure.sum()),
+        collapsed=False,
+        missing_exposure=0.0,
+        coarse_sweeps=0,
+        solver=fit.solver.name,
+        solver_reason=fit.solver.reason,
+        rank=fit.solver.rank,
+        lost_information=fit.solver.lost_information,
+        scales=fit.scales,
+        settings=fit.settings,
         jitter=0.0,
         messages=tuple(messages),
     )

@@ -20,13 +20,14 @@ from neuralsurv.data.outcome import Outcome
 from neuralsurv.diagnostics import Diagnostics, diagnose
 from neuralsurv.errors import CollapseWarning, ConvergenceWarning, InputError, NeuralSurvWarning, QuadratureWarning
 from neuralsurv.inference import fit as inference
+from neuralsurv.inference.additive_fit import AdditiveFit, fit_additive
 from neuralsurv.metrics.discrimination import antolini_concordance
-from neuralsurv.model.prior import Gamma
+from neuralsurv.model.prior import Gamma, Held
 from neuralsurv.plotting import PlotMethods
 from neuralsurv.posterior import Posterior
 from neuralsurv.prediction import Curve, Prediction
 from neuralsurv.predictor import Predictor
-from neuralsurv.presets import resolve
+from neuralsurv.presets import Choices, DefaultChoices, resolve
 from neuralsurv.summary import Summary, summarise
 
 # Parameters of the constructor that are not choices of the model.
@@ -39,43 +40,47 @@ class NeuralSurv(PlotMethods, BaseEstimator):
     """Bayesian neural survival model.
 
     The hazard is phi · t^(rho−1) · σ(g(t, x)) / Z with g a Bayesian neural network. Parameters left at None take the
-    preset's value.
+    preset's value; ``(paper)`` marks those that only the paper preset has, ``(default)`` those of the default.
 
     Parameters
     ----------
-    preset : {"paper"}
-        Named set of choices; see :mod:`neuralsurv.presets`.
+    preset : {"default", "paper"}, Choices or DefaultChoices
+        Named set of choices; see :mod:`neuralsurv.presets`. A choice that a preset does not have is refused.
     hidden : tuple of int, optional
         Widths of the hidden layers; ``(16, 16)`` means two hidden layers.
     activation : {"relu", "tanh", "silu"}, optional
         Activation of the hidden layers.
     rho : float, optional
-        Exponent of the Weibull baseline; 1 is a constant baseline hazard.
+        (paper) Exponent of the Weibull baseline; 1 is a constant baseline hazard.
     phi_prior : tuple of float, optional
-        Shape and rate of the Gamma prior of phi.
+        (paper) Shape and rate of the Gamma prior of phi.
     quadrature : {"trapezoid", "gauss-legendre"}, optional
-        Rule for the integrals over time.
+        (paper) Rule for the integrals over time.
     quadrature_points : int, optional
         Points of that rule: of the common grid, or nodes a row.
     normaliser : {"auto", "half", "closed-form", "monte-carlo"}, optional
-        How Z is computed.
+        (paper) How Z is computed.
     mode : {"direct", "em"}, optional
-        How the mode is found: by minimising its objective directly, or by the paper's EM.
+        (paper) How the mode is found: by minimising its objective directly, or by the paper's EM.
     starts : int, optional
-        Random starts of that search.
+        (paper) Random starts of that search.
     mode_tolerance : float, optional
-        Relative gain of an iteration at which that search stops.
+        (paper) Relative gain of an iteration at which that search stops.
     spread : {"mode", "prior"}, optional
-        Where the variational sweeps start: all mass at the mode, or the prior's covariance around it.
+        (paper) Where the variational sweeps start: all mass at the mode, or the prior's covariance around it.
     tolerance : float, optional
         Relative change of the parameters at which the variational sweeps stop.
     max_sweeps : int, optional
         Limit on the sweeps.
     accelerate : bool, optional
-        Whether to take shortcuts that end at the same place: extrapolated sweeps, and first solving on few quadrature
-        nodes.
+        (paper) Whether to take shortcuts that end at the same place: extrapolated sweeps, and first solving on few
+        quadrature nodes.
     solver : {"auto", "primal", "dual", "low-rank", "krylov"}, optional
-        The linear algebra of the sweeps; ``diagnostics_.solver_reason`` says why auto chose what it did.
+        (paper) The linear algebra of the sweeps; ``diagnostics_.solver_reason`` says why auto chose what it did.
+    headroom : float, optional
+        (default) Ceiling of the hazard, as a multiple of the crude rate of events.
+    average : bool, optional
+        (default) Whether the posterior is averaged over scales of the prior, or taken at the best ones.
     standardise : bool
         Whether covariates are centered and scaled (on the training rows).
     draws : int
@@ -92,7 +97,8 @@ class NeuralSurv(PlotMethods, BaseEstimator):
     posterior_ : Posterior
         q(phi) and q(theta), in scaled time (time divided by `time_scale_`).
     elbo_ : ndarray
-        The evidence lower bound after each sweep, in nats.
+        The evidence lower bound after each sweep, in nats; with the default preset, the best score (ELBO plus log
+        hyper-prior) after each setting of the prior's scales that was tried.
     diagnostics_ : Diagnostics
         What to know before trusting the fit.
     time_scale_ : float
@@ -109,7 +115,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
     >>> from neuralsurv import NeuralSurv
     >>> from neuralsurv.data.simulate import lognormal_cohort
     >>> cohort = lognormal_cohort(40, seed=1)
-    >>> model = NeuralSurv(hidden=(4,), quadrature_points=50, starts=1, random_state=0)
+    >>> model = NeuralSurv(random_state=0)
     >>> curves = model.fit(cohort.x, cohort.y).predict_survival(cohort.x.head(2), times=[10, 20])
     >>> curves.mean.shape
     (2, 2)
@@ -117,7 +123,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
 
     def __init__(
         self,
-        preset: str = "paper",
+        preset: str | Choices | DefaultChoices = "default",
         *,
         hidden: tuple[int, ...] | None = None,
         activation: str | None = None,
@@ -134,6 +140,8 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         max_sweeps: int | None = None,
         accelerate: bool | None = None,
         solver: str | None = None,
+        headroom: float | None = None,
+        average: bool | None = None,
         standardise: bool = True,
         draws: int = 1000,
         warm_start: bool = False,
@@ -156,6 +164,8 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         self.max_sweeps = max_sweeps
         self.accelerate = accelerate
         self.solver = solver
+        self.headroom = headroom
+        self.average = average
         self.standardise = standardise
         self.draws = draws
         self.warm_start = warm_start
@@ -165,7 +175,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
     posterior_: Posterior
     elbo_: np.ndarray
     diagnostics_: Diagnostics
-    phi_prior_: Gamma
+    phi_prior_: Gamma | Held
     encoding_: Encoding
     time_scale_: float
     unique_times_: np.ndarray
@@ -235,20 +245,21 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         encoding = Encoding.fit(frame, outcome.risk_weight(), standardise=self.standardise)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
         scale = float(outcome.time.max())
-        warm = self.posterior_.theta_star if self.warm_start and hasattr(self, "posterior_") else None
         x = encoding.transform(frame)
         rows = canonical_rows(Rows(outcome.time / scale, outcome.event, outcome.entry / scale, outcome.weight, x))
-        result = inference.fit(
+        cohort = (
             inference.to_double(rows.time),
             torch.from_numpy(rows.event),
             inference.to_double(rows.entry),
             inference.to_double(rows.weight),
             inference.to_double(rows.x),
-            choices,
-            seed=int(seeds[0]),
-            verbose=self.verbose,
-            warm=warm,
         )
+        result: inference.Fit | AdditiveFit
+        if isinstance(choices, DefaultChoices):
+            result = fit_additive(*cohort, choices, seed=int(seeds[0]), verbose=self.verbose)
+        else:
+            warm = self.posterior_.theta_star if self.warm_start and hasattr(self, "posterior_") else None
+            result = inference.fit(*cohort, choices, seed=int(seeds[0]), verbose=self.verbose, warm=warm)
         self.columns_ = named
         self._keep(result, encoding, outcome, scale, int(seeds[1]))
         self._keep_names(X, frame)
@@ -256,14 +267,16 @@ class NeuralSurv(PlotMethods, BaseEstimator):
             warnings.warn(message, _category(message), stacklevel=2)
         return self
 
-    def _keep(self, result: inference.Fit, encoding: Encoding, outcome: Outcome, scale: float, seed: int) -> None:
-        problem = result.problem
+    def _keep(
+        self, result: inference.Fit | AdditiveFit, encoding: Encoding, outcome: Outcome, scale: float, seed: int
+    ) -> None:
+        model = result.likelihood
         self.posterior_ = Posterior(
-            result.phi, result.theta, result.mode.theta, problem.network, problem.normaliser, problem.rho
+            result.phi, result.theta, result.theta_star, model.network, model.normaliser, model.rho
         )
-        self.elbo_ = np.array(result.info.elbo)
+        self.elbo_ = np.array(result.elbo)
         self.diagnostics_ = diagnose(result)
-        self.phi_prior_ = problem.phi_prior
+        self.phi_prior_ = result.phi_prior
         self.time_scale_ = scale
         self.encoding_ = encoding
         times = np.unique(outcome.time)

@@ -11,6 +11,7 @@ from neuralsurv import plots
 from neuralsurv.data.features import as_frame
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
+from neuralsurv.model.prior import Held
 from neuralsurv.prediction import Prediction
 
 
@@ -47,6 +48,8 @@ class PlotMethods:
     def plot_phi(self, *, ax: Any = None) -> Any:
         """Draw the prior and the posterior of phi."""
         self._predictor()
+        if isinstance(self.phi_prior_, Held):
+            raise InputError("phi is held with the default preset, so there is no density to draw; use preset='paper'.")
         return plots.plot_phi(self.posterior_.phi, self.phi_prior_, ax=ax)
 
     def plot_calibration(self, X: Any, y: Any, time: float, *, groups: int = 5, ax: Any = None) -> Any:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from neuralsurv.inference.linearise import linearise_network
+from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Normaliser, hazard
 from neuralsurv.model.network import Network
-from neuralsurv.model.prior import Gamma
+from neuralsurv.model.prior import Gamma, Held
 from neuralsurv.model.quadrature import GaussLegendre
 from neuralsurv.solvers.interface import Gaussian
 
@@ -52,8 +53,8 @@ class Posterior:
 
     Attributes
     ----------
-    phi : Gamma
-        q(phi), with ``shape`` and ``rate``, in scaled time.
+    phi : Gamma or Held
+        q(phi), in scaled time.
     theta : Gaussian
         q(theta).
     theta_star : Tensor of shape (m,)
@@ -62,7 +63,7 @@ class Posterior:
         The model.
     """
 
-    phi: Gamma
+    phi: Gamma | Held
     theta: Gaussian
     theta_star: Tensor
     network: Network
@@ -101,7 +102,7 @@ class Posterior:
         activations the error is negligible. A relu unit that switches at some time makes the hazard of a linearised
         draw jump there; the jump is misplaced by less than 0.3 of a panel, 0.006 in scaled time.
         """
-        edges, which = panels(times)
+        edges, which = self._panels(times)
         rule = GaussLegendre(_PANEL_NODES).nodes(edges[:-1], edges[1:], self.rho)
         # The first nodes of all panels come first, then the second ones: what is added up lies in whole blocks.
         layout = (_PANEL_NODES, len(x), len(edges) - 1)
@@ -126,7 +127,13 @@ class Posterior:
 
     def points_per_person(self, times: Tensor) -> int:
         """Return how many points the cumulative hazard of one person needs for `times`."""
-        return (len(panels(times)[0]) - 1) * _PANEL_NODES
+        return (len(self._panels(times)[0]) - 1) * _PANEL_NODES
+
+    def _panels(self, times: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the panels of the integral: where the network says that it changes little, else of even length."""
+        if isinstance(self.network, Additive):
+            return join_stops(times, self.network.stops(float(times.max())))
+        return panels(times)
 
 
 def panels(times: Tensor) -> tuple[Tensor, Tensor]:
@@ -157,6 +164,12 @@ def panels(times: Tensor) -> tuple[Tensor, Tensor]:
     number = torch.arange(1, len(stretch) + 1) - (pieces.cumsum(0) - pieces)[stretch]
     inner = low[stretch] + (high - low)[stretch] * number / pieces[stretch]
     edges = torch.cat([stops[:1], torch.where(number == pieces[stretch], high[stretch], inner)])
+    return edges, torch.searchsorted(edges, times)
+
+
+def join_stops(times: Tensor, stops: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut [0, last time] at every time and at every stop before the last time; returns as `panels` does."""
+    edges = torch.unique(torch.cat([stops[stops < times.max()], times.new_zeros(1), times]))
     return edges, torch.searchsorted(edges, times)
 
 

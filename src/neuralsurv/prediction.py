@@ -139,7 +139,7 @@ class Prediction:
         >>> from neuralsurv import NeuralSurv
         >>> from neuralsurv.data.simulate import lognormal_cohort
         >>> cohort = lognormal_cohort(40, seed=1)
-        >>> model = NeuralSurv(hidden=(4,), quadrature_points=50, starts=1, random_state=0)
+        >>> model = NeuralSurv(random_state=0)
         >>> curves = model.fit(cohort.x, cohort.y).predict_survival(cohort.x.head(2), times=[10, 20])
         >>> lower, upper = curves.interval(0.9)
         >>> bool((lower <= curves.median).all(axis=None) and (curves.median <= upper).all(axis=None))

@@ -89,7 +89,6 @@ PAPER = Choices(
 )
 
 
-
 @dataclass(frozen=True)
 class DefaultChoices:
     """Everything that has to be chosen before a fit of the default preset.
@@ -146,8 +145,15 @@ DEFAULT = DefaultChoices(
 PRESETS: dict[str, Choices | DefaultChoices] = {"default": DEFAULT, "paper": PAPER}
 
 
-def resolve(preset: str, **given: Any) -> Choices:
+def resolve(preset: str | Choices | DefaultChoices, **given: Any) -> Choices | DefaultChoices:
     """Return the choices of `preset` with every given value that is not None in its place, checked.
+
+    Parameters
+    ----------
+    preset : str, Choices or DefaultChoices
+        A name, or choices of your own.
+    given
+        Choices by name; None stands for the preset's.
 
     Examples
     --------
@@ -155,13 +161,24 @@ def resolve(preset: str, **given: Any) -> Choices:
     >>> resolve("paper", hidden=(16,)).quadrature
     'trapezoid'
     """
-    if not isinstance(preset, str) or preset not in PRESETS:
+    if isinstance(preset, Choices | DefaultChoices):
+        base: Choices | DefaultChoices = preset
+        name = "given"
+    elif isinstance(preset, str) and preset in PRESETS:
+        base, name = PRESETS[preset], repr(preset)
+    else:
         raise InputError(f"preset {preset!r} is not known; use one of {', '.join(PRESETS)}.")
-    known = [field.name for field in fields(Choices)]
-    for name in given:
-        if name not in known:
-            raise InputError(f"{name!r} is not a choice; the choices are {', '.join(known)}.")
-    choices = replace(PRESETS[preset], **{name: value for name, value in given.items() if value is not None})
+    known = [field.name for field in fields(base)]
+    named = {key: value for key, value in given.items() if value is not None}
+    for key, value in named.items():
+        if key not in known:
+            raise InputError(
+                f"{key}={value!r} is not a choice of the preset {name}, whose choices are {', '.join(known)}."
+            )
+    return _checked(replace(base, **named)) if isinstance(base, Choices) else _checked_default(replace(base, **named))
+
+
+def _checked(choices: Choices) -> Choices:
     _one_of("quadrature", choices.quadrature, ("trapezoid", "gauss-legendre"))
     _one_of("normaliser", choices.normaliser, ("auto", "half", "closed-form", "monte-carlo"))
     _one_of("mode", choices.mode, ("direct", "em"))
@@ -178,6 +195,24 @@ def resolve(preset: str, **given: Any) -> Choices:
         tolerance=_positive("tolerance", choices.tolerance),
         max_sweeps=_whole("max_sweeps", choices.max_sweeps),
         accelerate=_flag("accelerate", choices.accelerate),
+    )
+
+
+def _checked_default(choices: DefaultChoices) -> DefaultChoices:
+    _one_of("curvature", choices.curvature, ("exact", "fisher"))
+    headroom = _positive("headroom", choices.headroom)
+    if headroom <= 1:
+        raise InputError(f"headroom={headroom:g} must exceed 1: the ceiling of the hazard lies above its average.")
+    return replace(
+        choices,
+        hidden=_widths(choices.hidden),
+        bumps=_whole("bumps", choices.bumps, least=0),
+        headroom=headroom,
+        quadrature_points=_whole("quadrature_points", choices.quadrature_points, least=2),
+        hyper_priors=_flag("hyper_priors", choices.hyper_priors),
+        average=_flag("average", choices.average),
+        tolerance=_positive("tolerance", choices.tolerance),
+        max_sweeps=_whole("max_sweeps", choices.max_sweeps),
     )
 
 

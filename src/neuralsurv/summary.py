@@ -63,12 +63,24 @@ def summarise(model: NeuralSurv) -> Summary:
         ("Model", "network", _network(model)),
         ("Model", "weights", f"{posterior.network.size:,}"),
         ("Model", "rho", f"{posterior.rho:g}"),
-        ("Fit", "mode, objective of each start", ", ".join(f"{value:.2f}" for value in found.mode_objectives)),
-        ("Fit", "variational sweeps", f"{found.sweeps} ({state})"),
-        ("Fit", "ELBO", f"{model.elbo_[-1]:.3f}"),
-        ("Posterior", "phi, mean [90% interval]", f"{posterior.phi.mean:.3f} [{low:.3f}, {high:.3f}] in scaled time"),
-        ("Posterior", "latent points", f"{found.latent_points:.1f} ({found.latent_share:.0%} of all points)"),
     ]
+    if found.scales:
+        rows += [
+            ("Fit", "settings of the scales tried", f"{found.sweeps} ({state})"),
+            ("Fit", "ELBO and log hyper-prior", f"{model.elbo_[-1]:.3f}"),
+            *(("Posterior", f"scale of the {name}", f"{scale:.3f}") for name, scale in found.scales.items()),
+            ("Posterior", "settings averaged over", str(found.settings)),
+        ]
+    else:
+        objectives = ", ".join(f"{value:.2f}" for value in found.mode_objectives)
+        phi = f"{posterior.phi.mean:.3f} [{low:.3f}, {high:.3f}] in scaled time"
+        rows += [
+            ("Fit", "mode, objective of each start", objectives),
+            ("Fit", "variational sweeps", f"{found.sweeps} ({state})"),
+            ("Fit", "ELBO", f"{model.elbo_[-1]:.3f}"),
+            ("Posterior", "phi, mean [90% interval]", phi),
+            ("Posterior", "latent points", f"{found.latent_points:.1f} ({found.latent_share:.0%} of all points)"),
+        ]
     return Summary(tuple(rows), found.messages)
 
 

@@ -71,9 +71,10 @@ class FittedPaper:
 
     def details(self) -> dict[str, Any]:
         """Return q(phi), in the paper's scaled time, and what to know of the fit."""
-        diagnostics = self.model.diagnostics_
+        diagnostics, phi = self.model.diagnostics_, self.model.posterior_.phi
+        assert isinstance(phi, Gamma)
         return {
-            "phi": gamma_summary(self.model.posterior_.phi),
+            "phi": gamma_summary(phi),
             "columns_left_out": int((~self.kept).sum()),
             "sweeps": diagnostics.sweeps,
             "converged": diagnostics.converged,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -52,6 +52,8 @@ class AdditiveFit:
         The posterior.
     theta_star : Tensor of shape (m,)
         Where the network was linearised.
+    offset : Tensor of shape (P,)
+        The linearised g at theta = 0, at the points.
     likelihood : Likelihood
         What was fitted.
     prior : GroupedPrior
@@ -62,10 +64,8 @@ class AdditiveFit:
         The score of the best setting so far, after each that was tried in the search.
     settings : int
         How many settings the posterior averages over.
-    tried : int
-        How many were fitted in all.
-    converged, interrupted : bool
-        Whether the ascent for the best setting met its tolerance; whether the user stopped it.
+    interrupted : bool
+        Whether the user stopped the search for the scales.
     solver : SolverReport
         Which solver was used.
     """
@@ -73,18 +73,30 @@ class AdditiveFit:
     phi: Held
     theta: Gaussian
     theta_star: Tensor
+    offset: Tensor
     likelihood: Likelihood
     prior: GroupedPrior
     top: Setting
     elbo: tuple[float, ...]
     settings: int
-    tried: int
-    converged: bool
     interrupted: bool
     solver: SolverReport
 
+    @property
+    def phi_prior(self) -> Held:
+        """The prior of phi, which is held."""
+        return self.phi
 
-def build_network(event_time: Tensor, event_weight: Tensor, covariates: int, choices: DefaultChoices, seed: int) -> Additive:
+    @property
+    def scales(self) -> dict[str, float]:
+        """The scales of the highest score, by the name of their group."""
+        names = [group.name for group in self.prior.groups]
+        return dict(zip(names, self.top.log_scales.exp().tolist(), strict=True))
+
+
+def build_network(
+    event_time: Tensor, event_weight: Tensor, covariates: int, choices: DefaultChoices, seed: int
+) -> Additive:
     """Return the network: time basis by the events, random draw of the inner network."""
     inner = MLP(covariates, choices.hidden, choices.activation) if choices.hidden else None
     generator = torch.Generator().manual_seed(seed)
@@ -116,9 +128,7 @@ def build_prior(network: Additive, choices: DefaultChoices) -> GroupedPrior:
         "bumps": (d + 1, linear - 1),
         "network": (linear, network.size),
     }
-    groups = [
-        Group(name, start, stop, *_HYPER_PRIORS[name]) for name, (start, stop) in ranges.items() if stop > start
-    ]
+    groups = [Group(name, start, stop, *_HYPER_PRIORS[name]) for name, (start, stop) in ranges.items() if stop > start]
     return GroupedPrior(unit, tuple(groups))
 
 
@@ -127,9 +137,7 @@ def reduce_rows(rows: LayeredRows, linear: int, prior: GroupedPrior, importance:
     lead = LayeredRows(rows.layers[:1]).dense()
     assert lead.shape[1] == linear
     tail = LayeredRows(rows.layers[1:]) if len(rows.layers) > 1 else None
-    return grouped_solver(
-        lead, tail, prior.unit, importance, tolerance=_INFORMATION_TOLERANCE, most=_MOST_DIRECTIONS
-    )
+    return grouped_solver(lead, tail, prior.unit, importance, tolerance=_INFORMATION_TOLERANCE, most=_MOST_DIRECTIONS)
 
 
 def fit_additive(
@@ -191,27 +199,33 @@ def fit_additive(
         choices.curvature == "fisher",
         choices.hyper_priors,
     )
-    trace: list[float] = []
     with threads_for(len(points) * solver.reduced.shape[1]):
         with bar("scales of the prior", None, verbose) as advance:
-            top, tried = find_top(
-                evidence,
-                prior.medians,
-                lambda step, score: (trace.append(score), advance(step, f"setting {step}, score {score:.3f}"))[1],
+            search = find_top(
+                evidence, prior.medians, lambda step, score: advance(step, f"setting {step}, score {score:.3f}")
             )
+        top, interrupted = search.top, search.interrupted
         settings, shares = [top], [1.0]
-        if choices.average and len(prior.groups):
+        if choices.average and prior.groups and not interrupted:
             with bar("settings to average over", None, verbose) as advance:
                 settings, shares = settings_around(
                     evidence, top, lambda step, score: advance(step, f"setting {step}, score {score:.3f}")
                 )
-    theta: Gaussian = settings[0].state.theta
+    theta: Gaussian = top.state.theta
     if len(settings) > 1:
         theta = MixtureGaussian(tuple(shares), tuple(setting.state.theta for setting in settings))
     lost = solver.at(prior.multipliers(top.log_scales)).lost_information(top.state.curvature)
     report = SolverReport("low-rank", "rows are reduced once for all scales of the prior", solver.basis.shape[1], lost)
-    tried += len(settings) - 1 + (len(prior.groups) if len(settings) > 1 else 0)
-    best = tuple(torch.tensor(trace or [top.score], dtype=torch.float64).cummax(0).values.tolist())
     return AdditiveFit(
-        Held(phi), theta, theta_star, likelihood, prior, top, best, len(settings), tried, True, False, report
+        phi=Held(phi),
+        theta=theta,
+        theta_star=theta_star,
+        offset=linearised.offset,
+        likelihood=likelihood,
+        prior=prior,
+        top=top,
+        elbo=search.scores,
+        settings=len(settings),
+        interrupted=interrupted,
+        solver=report,
     )

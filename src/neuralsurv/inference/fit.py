@@ -92,6 +92,26 @@ class Fit:
     solver: SolverReport
     coarse_sweeps: int
 
+    @property
+    def theta_star(self) -> Tensor:
+        """Where the network was linearised, shape (m,)."""
+        return self.mode.theta
+
+    @property
+    def likelihood(self) -> Problem:
+        """What was fitted."""
+        return self.problem
+
+    @property
+    def phi_prior(self) -> Gamma:
+        """The prior of phi."""
+        return self.problem.phi_prior
+
+    @property
+    def elbo(self) -> tuple[float, ...]:
+        """The ELBO after each sweep."""
+        return self.info.elbo
+
 
 def quadrature_rule(choices: Choices) -> Rule:
     """Return the quadrature rule that was chosen."""

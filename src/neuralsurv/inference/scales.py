@@ -5,9 +5,9 @@ Its gradient is known without another fit: whitened weights z = θ/s enter throu
 
 .. math:: \frac{\partial\,\mathrm{ELBO}}{\partial\log s_k} = \sum_{j \in k}\left(\mathrm{E}z_j^2 - 1\right).
 
-A quasi-Newton search finds the top. Around it, a central composite design (a centre, corners and axis points of a sphere
-in the coordinates in which the log posterior is round) gives settings to average over: exact for a Gaussian in its
-mean and covariance, corrected by the ratio of the two densities where the posterior is not one.
+A quasi-Newton search finds the top. Around it, a central composite design (a centre, corners and axis points of a
+sphere in the coordinates in which the log posterior is round) gives settings to average over: exact for a Gaussian in
+its mean and covariance, corrected by the ratio of the two densities where the posterior is not one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralsurv.inference.gaussian import Ascent, GaussianState
+from neuralsurv.inference.gaussian import Ascent, GaussianInfo, GaussianState
 from neuralsurv.inference.problem import Likelihood
 from neuralsurv.model.prior import GroupedPrior
 from neuralsurv.solvers.grouped import GroupedSolver
@@ -54,15 +54,15 @@ class Setting:
         Its gradient with respect to the log scales.
     state : GaussianState
         q(theta).
-    steps : int
-        Steps that it took.
+    info : GaussianInfo
+        How the climb to it went.
     """
 
     log_scales: Tensor
     score: float
     gradient: Tensor
     state: GaussianState
-    steps: int
+    info: GaussianInfo
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Evidence:
         if self.hyper_priors:
             score += self.prior.log_density(log_scales)
             gradient = gradient - (log_scales - self.prior.medians) / self.prior.spreads**2
-        return Setting(log_scales, score, gradient, state, info.steps)
+        return Setting(log_scales, score, gradient, state, info)
 
     def _gradient(self, state: GaussianState) -> Tensor:
         theta = state.theta
@@ -124,44 +124,63 @@ class Evidence:
         return torch.stack([part.sum() for part in parts])
 
 
-def find_top(evidence: Evidence, start: Tensor, report: Report = lambda step, score: None) -> tuple[Setting, int]:
-    """Search for the scales of the highest score, from `start`.
+@dataclass(frozen=True)
+class Search:
+    """The outcome of the search for the top.
 
-    Returns
-    -------
-    Setting
+    Attributes
+    ----------
+    top : Setting
         The best setting.
-    int
-        Number of settings that were tried.
+    scores : tuple of float
+        The best score so far, after each setting that was tried.
+    interrupted : bool
+        Whether the user stopped it (Ctrl-C) after at least one setting.
     """
+
+    top: Setting
+    scores: tuple[float, ...]
+    interrupted: bool
+
+
+def find_top(evidence: Evidence, start: Tensor, report: Report = lambda step, score: None) -> Search:
+    """Search for the scales of the highest score, from `start`."""
     current = evidence.at(start)
     inverse_hessian = torch.diag(evidence.prior.spreads**2) / 2
-    identity = torch.eye(len(start), dtype=start.dtype)
-    tried = 1
-    for _ in range(_MOST_STEPS):
-        direction = inverse_hessian @ current.gradient
-        direction = direction * min(1.0, _LONGEST_STEP / float(direction.abs().max().clamp_min(1e-300)))
-        length = 1.0
-        while True:
-            following = evidence.at(current.log_scales + length * direction, current.state)
-            tried += 1
-            report(tried, following.score)
-            if following.score > current.score or length < _SHORTEST:
+    scores = [current.score]
+    try:
+        for _ in range(_MOST_STEPS if len(start) else 0):
+            direction = inverse_hessian @ current.gradient
+            direction = direction * min(1.0, _LONGEST_STEP / float(direction.abs().max().clamp_min(1e-300)))
+            length = 1.0
+            while True:
+                following = evidence.at(current.log_scales + length * direction, current.state)
+                scores.append(max(scores[-1], following.score))
+                report(len(scores), scores[-1])
+                if following.score > current.score or length < _SHORTEST:
+                    break
+                length /= 2
+            gain = following.score - current.score
+            if gain <= 0:
                 break
-            length /= 2
-        if following.score <= current.score:
-            break
-        gain = following.score - current.score
-        step = following.log_scales - current.log_scales
-        change = current.gradient - following.gradient
-        product = float(step @ change)
-        if product > 1e-10:
-            left = identity - torch.outer(step, change) / product
-            inverse_hessian = left @ inverse_hessian @ left.T + torch.outer(step, step) / product
-        current = following
-        if gain < _ENOUGH:
-            break
-    return current, tried
+            inverse_hessian = _updated(
+                inverse_hessian, following.log_scales - current.log_scales, current.gradient - following.gradient
+            )
+            current = following
+            if gain < _ENOUGH:
+                break
+    except KeyboardInterrupt:
+        return Search(current, tuple(scores), interrupted=True)
+    return Search(current, tuple(scores), interrupted=False)
+
+
+def _updated(inverse_hessian: Tensor, step: Tensor, change: Tensor) -> Tensor:
+    """Return the BFGS update of an inverse Hessian; as it was where the curvature along the step is not positive."""
+    product = float(step @ change)
+    if product <= 1e-10:
+        return inverse_hessian
+    left = torch.eye(len(step), dtype=step.dtype) - torch.outer(step, change) / product
+    return left @ inverse_hessian @ left.T + torch.outer(step, step) / product
 
 
 def design(count: int) -> tuple[Tensor, Tensor]:

@@ -75,9 +75,12 @@ def grouped_solver(
     if tail is None:
         return GroupedSolver(unit, basis, reduced, unit.new_zeros(len(lead)), leading)
     part = low_rank_solver(tail, unit[leading:], importance, tolerance=tolerance, most=most)
+    both = unit.new_zeros(len(unit), leading + part.rank)
+    both[:leading, :leading] = basis
+    both[leading:, leading:] = part.basis
     return GroupedSolver(
         unit,
-        torch.block_diag(basis, part.basis),
+        both,
         torch.cat([reduced, part.reduced], 1),
         part.remainder,
         leading,

@@ -1,0 +1,214 @@
+"""What of a posterior goes into a model file, and back: network, normaliser, phi, the Gaussian of the weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from neuralsurv.errors import InputError, StorageError
+from neuralsurv.model.additive import Additive
+from neuralsurv.model.hazard import ClosedForm, Constant, Half, MonteCarlo, Normaliser
+from neuralsurv.model.network import MLP
+from neuralsurv.model.prior import Gamma, Held, WeightPrior
+from neuralsurv.model.time_basis import TimeBasis
+from neuralsurv.posterior import Posterior
+from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.solvers.mixture import MixtureGaussian
+from neuralsurv.solvers.primal import PrimalGaussian
+from neuralsurv.solvers.subspace import SubspaceGaussian
+from neuralsurv.storage import Fields
+
+Arrays = dict[str, np.ndarray]
+
+_MOST_PARTS = 10_000
+
+
+def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
+    """Return what the header and the tensors of a file hold of a posterior."""
+    network, gaussian = posterior.network, posterior.theta
+    about: dict[str, Any] = {"phi": phi_table(posterior.phi), "rho": posterior.rho}
+    arrays: Arrays = {"theta_star": posterior.theta_star.numpy()}
+    if isinstance(network, MLP):
+        about["network"] = _mlp_table(network)
+    elif isinstance(network, Additive):
+        basis = network.basis
+        about["network"] = {
+            "covariates": network.covariates,
+            "offset": network.offset,
+            "inner": None if network.inner is None else _mlp_table(network.inner),
+            "time": {
+                "shift": basis.shift,
+                "center": basis.center,
+                "spread": basis.spread,
+                "width": basis.width,
+                "bumps": list(basis.bumps),
+            },
+        }
+        arrays["origin"] = network.origin.numpy()
+    else:
+        raise StorageError(f"a model with a {type(network).__name__} cannot be saved.")
+    _add_gaussian(gaussian, about, arrays)
+    _add_normaliser(posterior.normaliser, about, arrays)
+    return about, arrays
+
+
+def read_posterior(header: Fields, tensors: Arrays, covariates: int) -> Posterior:
+    """Return the posterior that a file holds, of a network that takes this many covariates."""
+    network = _network(header.table("network"), tensors)
+    if network.covariates != covariates:
+        raise StorageError("the model file is damaged: the network does not fit the covariates.")
+    return Posterior(
+        phi=read_phi(header.table("phi")),
+        theta=_gaussian(network.size, header, tensors),
+        theta_star=torch.from_numpy(stored_tensor(tensors, "theta_star", (network.size,))),
+        network=network,
+        normaliser=_normaliser(header, network, tensors),
+        rho=header.positive("rho"),
+    )
+
+
+def phi_table(phi: Gamma | Held) -> dict[str, float]:
+    """Return phi, or its prior, as plain numbers."""
+    return {"held": phi.mean} if isinstance(phi, Held) else {"shape": phi.shape, "rate": phi.rate}
+
+
+def read_phi(table: Fields) -> Gamma | Held:
+    """Return phi, or its prior, from plain numbers."""
+    if "held" in table.names():
+        return Held(table.positive("held"))
+    return Gamma(table.positive("shape"), table.positive("rate"))
+
+
+def stored_tensor(tensors: Arrays, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+    """Return an array of a file if it is there and has the shape; None stands for any length."""
+    array = tensors.get(name)
+    fits = array is not None and len(array.shape) == len(shape)
+    if array is None or not fits or any(b not in (None, a) for a, b in zip(array.shape, shape, strict=True)):
+        raise StorageError(f"the model file is damaged: {name!r} is missing or has the wrong shape.")
+    return array
+
+
+def _mlp_table(network: MLP) -> dict[str, Any]:
+    return {"covariates": network.covariates, "hidden": list(network.hidden), "activation": network.activation}
+
+
+def _mlp(table: Fields) -> MLP:
+    hidden = table.items("hidden")
+    if len(hidden) > 1000 or not all(type(width) is int and 1 <= width <= 10**7 for width in hidden):
+        raise StorageError("the model file is damaged: 'hidden' is out of range.")
+    try:
+        return MLP(table.whole("covariates", 10**7), tuple(hidden), table.text("activation"))
+    except InputError as error:
+        raise StorageError(f"the model file is damaged: {error}") from error
+
+
+def _network(table: Fields, tensors: Arrays) -> MLP | Additive:
+    if "time" not in table.names():
+        return _mlp(table)
+    time = table.table("time")
+    basis = TimeBasis(
+        time.positive("shift"),
+        time.number("center"),
+        time.positive("spread"),
+        time.numbers("bumps"),
+        time.positive("width"),
+    )
+    inner = None if table.raw("inner") is None else _mlp(table.table("inner"))
+    covariates = table.whole("covariates", 10**7)
+    if inner is not None and inner.covariates != covariates:
+        raise StorageError("the model file is damaged: the inner network does not fit the covariates.")
+    origin = stored_tensor(tensors, "origin", (0 if inner is None else inner.size,))
+    return Additive(covariates, basis, table.number("offset"), inner, torch.from_numpy(origin))
+
+
+def _add_gaussian(gaussian: Gaussian, about: dict[str, Any], arrays: Arrays) -> None:
+    if isinstance(gaussian, PrimalGaussian):
+        arrays |= {"theta_mean": gaussian.mean.numpy(), "theta_factor": gaussian.factor.numpy()}
+        return
+    parts = gaussian.parts if isinstance(gaussian, MixtureGaussian) else (gaussian,)
+    first = parts[0]
+    if not all(isinstance(part, SubspaceGaussian) for part in parts) or not isinstance(first, SubspaceGaussian):
+        raise StorageError(f"a model with a {type(gaussian).__name__} cannot be saved.")
+    arrays["theta_basis"] = first.basis.contiguous().numpy()
+    if isinstance(gaussian, MixtureGaussian):
+        about["mixture"] = list(gaussian.weights)
+    for number, part in enumerate(parts):
+        assert isinstance(part, SubspaceGaussian)
+        if part.basis is not first.basis:
+            raise StorageError("a mixture whose parts have different bases cannot be saved.")
+        place = f"_{number}" if isinstance(gaussian, MixtureGaussian) else ""
+        arrays[f"theta_precision{place}"] = part.precision.numpy()
+        arrays[f"theta_inner_mean{place}"] = part.inner_mean.numpy()
+        arrays[f"theta_inner_factor{place}"] = part.inner_factor.numpy()
+
+
+def _factor(tensors: Arrays, name: str, size: int) -> torch.Tensor:
+    factor = stored_tensor(tensors, name, (size, size))
+    if not (np.diagonal(factor) > 0).all() or np.triu(factor, 1).any():
+        raise StorageError(f"the model file is damaged: {name!r} is not a Cholesky factor.")
+    return torch.from_numpy(factor)
+
+
+def _gaussian(size: int, header: Fields, tensors: Arrays) -> Gaussian:
+    if "theta_basis" not in tensors:
+        factor = _factor(tensors, "theta_factor", size)
+        return PrimalGaussian(torch.from_numpy(stored_tensor(tensors, "theta_mean", (size,))), factor)
+    basis = torch.from_numpy(stored_tensor(tensors, "theta_basis", (size, None)))
+    if not torch.allclose(basis.T @ basis, torch.eye(basis.shape[1], dtype=basis.dtype), atol=1e-5):
+        raise StorageError("the model file is damaged: the columns of 'theta_basis' are not orthonormal.")
+    if "mixture" not in header.names():
+        return _subspace(basis, tensors, "")
+    weights = header.numbers("mixture")
+    if len(weights) > _MOST_PARTS:
+        raise StorageError(f"the model file is damaged: a mixture of {len(weights)} parts.")
+    parts = tuple(_subspace(basis, tensors, f"_{number}") for number in range(len(weights)))
+    try:
+        return MixtureGaussian(weights, parts)
+    except InputError as error:
+        raise StorageError(f"the model file is damaged: {error}") from error
+
+
+def _subspace(basis: torch.Tensor, tensors: Arrays, place: str) -> SubspaceGaussian:
+    size, rank = basis.shape
+    precision = stored_tensor(tensors, f"theta_precision{place}", (size,))
+    if not (precision > 0).all():
+        raise StorageError(f"the model file is damaged: 'theta_precision{place}' is not positive.")
+    mean = torch.from_numpy(stored_tensor(tensors, f"theta_inner_mean{place}", (rank,)))
+    factor = _factor(tensors, f"theta_inner_factor{place}", rank)
+    return SubspaceGaussian(torch.from_numpy(precision), basis, mean, factor)
+
+
+def _add_normaliser(normaliser: Normaliser, about: dict[str, Any], arrays: Arrays) -> None:
+    names: dict[type, str] = {
+        Half: "half",
+        Constant: "constant",
+        ClosedForm: "closed-form",
+        MonteCarlo: "monte-carlo",
+    }
+    if type(normaliser) not in names:
+        raise StorageError(f"a model with the normaliser {type(normaliser).__name__} cannot be saved.")
+    about["normaliser"] = names[type(normaliser)]
+    if isinstance(normaliser, Constant):
+        about["normaliser_value"] = normaliser.value
+    if isinstance(normaliser, MonteCarlo):
+        about["normaliser_seed"] = normaliser.seed
+    if isinstance(normaliser, ClosedForm | MonteCarlo):
+        arrays["prior_precision"] = normaliser.prior.precision.numpy()
+
+
+def _normaliser(header: Fields, network: MLP | Additive, tensors: Arrays) -> Normaliser:
+    name = header.text("normaliser")
+    if name == "half":
+        return Half()
+    if name == "constant":
+        return Constant(header.positive("normaliser_value"))
+    prior = WeightPrior(torch.from_numpy(stored_tensor(tensors, "prior_precision", (network.size,))))
+    if not bool((prior.precision > 0).all()):
+        raise StorageError("the model file is damaged: 'prior_precision' is not positive.")
+    if name == "closed-form":
+        return ClosedForm(network, prior)
+    if name == "monte-carlo":
+        return MonteCarlo(network, prior, seed=header.whole("normaliser_seed", 2**63))
+    raise StorageError(f"the model file is damaged: the normaliser {name!r} is not known.")
