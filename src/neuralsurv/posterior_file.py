@@ -37,6 +37,7 @@ def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
         about["network"] = {
             "covariates": network.covariates,
             "offset": network.offset,
+            "linear": network.linear,
             "inner": None if network.inner is None else _mlp_table(network.inner),
             "time": {
                 "shift": basis.shift,
@@ -120,7 +121,7 @@ def _network(table: Fields, tensors: Arrays) -> MLP | Additive:
     if inner is not None and inner.covariates != covariates:
         raise StorageError("the model file is damaged: the inner network does not fit the covariates.")
     origin = stored_tensor(tensors, "origin", (0 if inner is None else inner.size,))
-    return Additive(covariates, basis, table.number("offset"), inner, torch.from_numpy(origin))
+    return Additive(covariates, basis, table.number("offset"), inner, torch.from_numpy(origin), table.flag("linear"))
 
 
 def _add_gaussian(gaussian: Gaussian, about: dict[str, Any], arrays: Arrays) -> None:

@@ -105,8 +105,15 @@ class DefaultChoices:
         Ceiling of the hazard over the crude rate of events.
     quadrature_points : int
         Nodes a row of the rule for the integrals over time.
-    curvature : {"exact", "fisher"}
-        Curvature of a point: minus the expected second derivative, or the information of the point process.
+    linear : bool
+        Whether there is a linear path beside the network.
+    per_covariate : bool
+        Whether every covariate of the linear path has a scale of its own.
+    relinearise : int
+        How often, at most, the network is linearised anew at the posterior mean; each must raise the score.
+    curvature : {"exact", "fisher", "polya-gamma"}
+        Curvature of a point: minus the expected second derivative, the information of the point process, or that of
+        the bound that the paper uses.
     hyper_priors : bool
         Whether the scales of the prior have hyper-priors; without them the bare ELBO chooses.
     average : bool
@@ -122,6 +129,9 @@ class DefaultChoices:
     bumps: int
     headroom: float
     quadrature_points: int
+    linear: bool
+    per_covariate: bool
+    relinearise: int
     curvature: str
     hyper_priors: bool
     average: bool
@@ -135,6 +145,9 @@ DEFAULT = DefaultChoices(
     bumps=6,
     headroom=30.0,
     quadrature_points=8,
+    linear=True,
+    per_covariate=False,
+    relinearise=0,
     curvature="exact",
     hyper_priors=True,
     average=True,
@@ -199,7 +212,7 @@ def _checked(choices: Choices) -> Choices:
 
 
 def _checked_default(choices: DefaultChoices) -> DefaultChoices:
-    _one_of("curvature", choices.curvature, ("exact", "fisher"))
+    _one_of("curvature", choices.curvature, ("exact", "fisher", "polya-gamma"))
     headroom = _positive("headroom", choices.headroom)
     if headroom <= 1:
         raise InputError(f"headroom={headroom:g} must exceed 1: the ceiling of the hazard lies above its average.")
@@ -209,6 +222,9 @@ def _checked_default(choices: DefaultChoices) -> DefaultChoices:
         bumps=_whole("bumps", choices.bumps, least=0),
         headroom=headroom,
         quadrature_points=_whole("quadrature_points", choices.quadrature_points, least=2),
+        linear=_flag("linear", choices.linear),
+        per_covariate=_flag("per_covariate", choices.per_covariate),
+        relinearise=_whole("relinearise", choices.relinearise, least=0),
         hyper_priors=_flag("hyper_priors", choices.hyper_priors),
         average=_flag("average", choices.average),
         tolerance=_positive("tolerance", choices.tolerance),

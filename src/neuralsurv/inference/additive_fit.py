@@ -11,7 +11,7 @@ from torch import Tensor
 from neuralsurv.inference.fit import SolverReport
 from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.problem import Likelihood
-from neuralsurv.inference.scales import Evidence, Setting, find_top, settings_around
+from neuralsurv.inference.scales import Evidence, Report, Search, Setting, find_top, settings_around
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
@@ -22,7 +22,7 @@ from neuralsurv.model.quadrature import ShiftedLog
 from neuralsurv.model.rows import LayeredRows
 from neuralsurv.model.time_basis import place_basis
 from neuralsurv.presets import DefaultChoices
-from neuralsurv.progress import bar
+from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian
 from neuralsurv.solvers.mixture import MixtureGaussian
@@ -32,7 +32,7 @@ _BIAS_SCALE = 2.0
 # Medians and spreads (of the logarithm) of the scales of each group. That of the covariates is for their sum: each of
 # d standardised covariates has it divided by the root of d.
 _HYPER_PRIORS = {
-    "covariates": (1.0, 0.5),
+    "covariates": (0.5, 0.7),
     "trend": (0.5, 0.7),
     "bumps": (1.0, 0.7),
     "network": (0.3, 0.8),
@@ -107,12 +107,13 @@ def build_network(
         offset=-math.log(choices.headroom - 1),
         inner=inner,
         origin=origin,
+        linear=choices.linear,
     )
 
 
 def build_prior(network: Additive, choices: DefaultChoices) -> GroupedPrior:
     """Return the groups of weights with their hyper-priors, the weights of the network scaled by fan-in."""
-    d, linear = network.covariates, network.linear_size
+    d, linear = network.slopes, network.linear_size
     unit = torch.ones(network.size, dtype=torch.float64)
     unit[:d] = d
     unit[linear - 1] = _BIAS_SCALE**-2
@@ -181,51 +182,73 @@ def fit_additive(
     phi = likelihood.event_count / float((weight * (time - entry)).sum())
     prior = build_prior(network, choices)
     theta_star = torch.zeros(network.size, dtype=torch.float64)
-    points = likelihood.points
-    with threads_for(len(points) * network.size):
-        linearised = linearise_network(network, theta_star, points.time, likelihood.point_x)
-        # In the middle of the prior every unit of exposure carries about the crude rate of information.
-        importance = torch.cat([torch.zeros(points.events, dtype=torch.float64), phi * points.weight[points.events :]])
-        assert isinstance(linearised.rows, LayeredRows)
-        solver = reduce_rows(linearised.rows, network.linear_size, prior, importance)
-    evidence = Evidence(
-        likelihood,
-        phi,
-        linearised.offset,
-        solver,
-        prior,
-        choices.tolerance,
-        choices.max_sweeps,
-        choices.curvature == "fisher",
-        choices.hyper_priors,
-    )
-    with threads_for(len(points) * solver.reduced.shape[1]):
-        with bar("scales of the prior", None, verbose) as advance:
-            search = find_top(
-                evidence, prior.medians, lambda step, score: advance(step, f"setting {step}, score {score:.3f}")
-            )
-        top, interrupted = search.top, search.interrupted
+    evidence = _evidence(likelihood, phi, prior, theta_star, choices)
+    with threads_for(len(likelihood.points) * evidence.solver.reduced.shape[1]):
+        search = _search(evidence, prior.medians, verbose, "scales of the prior")
+        for round_ in range(choices.relinearise if not search.interrupted else 0):
+            star = search.top.state.theta.mean
+            again = _evidence(likelihood, phi, prior, star, choices)
+            found = _search(again, search.top.log_scales, verbose, f"linearised anew, {round_ + 1}")
+            if found.top.score <= search.top.score:
+                break
+            evidence, theta_star = again, star
+            search = Search(found.top, (*search.scores, *found.scores), found.interrupted)
+        top = search.top
         settings, shares = [top], [1.0]
-        if choices.average and prior.groups and not interrupted:
+        if choices.average and prior.groups and not search.interrupted:
             with bar("settings to average over", None, verbose) as advance:
-                settings, shares = settings_around(
-                    evidence, top, lambda step, score: advance(step, f"setting {step}, score {score:.3f}")
-                )
+                settings, shares = settings_around(evidence, top, _words(advance))
     theta: Gaussian = top.state.theta
     if len(settings) > 1:
         theta = MixtureGaussian(tuple(shares), tuple(setting.state.theta for setting in settings))
+    solver = evidence.solver
     lost = solver.at(prior.multipliers(top.log_scales)).lost_information(top.state.curvature)
     report = SolverReport("low-rank", "rows are reduced once for all scales of the prior", solver.basis.shape[1], lost)
     return AdditiveFit(
         phi=Held(phi),
         theta=theta,
         theta_star=theta_star,
-        offset=linearised.offset,
+        offset=evidence.offset,
         likelihood=likelihood,
         prior=prior,
         top=top,
         elbo=search.scores,
         settings=len(settings),
-        interrupted=interrupted,
+        interrupted=search.interrupted,
         solver=report,
+    )
+
+
+def _words(advance: Advance) -> Report:
+    return lambda step, score: advance(step, f"setting {step}, score {score:.3f}")
+
+
+def _search(evidence: Evidence, start: Tensor, verbose: bool | str | int, title: str) -> Search:
+    with bar(title, None, verbose) as advance:
+        return find_top(evidence, start, _words(advance))
+
+
+def _evidence(
+    likelihood: Likelihood, phi: float, prior: GroupedPrior, theta_star: Tensor, choices: DefaultChoices
+) -> Evidence:
+    """Linearise the network and reduce its rows."""
+    points, network = likelihood.points, likelihood.network
+    assert isinstance(network, Additive)
+    with threads_for(len(points) * network.size):
+        linearised = linearise_network(network, theta_star, points.time, likelihood.point_x)
+        # In the middle of the prior every unit of exposure carries about the crude rate of information.
+        importance = torch.cat([torch.zeros(points.events, dtype=torch.float64), phi * points.weight[points.events :]])
+        assert isinstance(linearised.rows, LayeredRows)
+        solver = reduce_rows(linearised.rows, network.linear_size, prior, importance)
+    return Evidence(
+        likelihood=likelihood,
+        phi=phi,
+        offset=linearised.offset,
+        solver=solver,
+        prior=prior,
+        tolerance=choices.tolerance,
+        most=choices.max_sweeps,
+        fisher=choices.curvature == "fisher",
+        bounded=choices.curvature == "polya-gamma",
+        hyper_priors=choices.hyper_priors,
     )

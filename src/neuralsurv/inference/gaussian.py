@@ -24,6 +24,7 @@ from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.problem import Likelihood
+from neuralsurv.model.augmentation import latent_intensity, log_sigmoid_bound, polya_gamma_mean
 from neuralsurv.solvers.interface import Gaussian, Solver
 
 # Nodes of the expectations; the error is below 1e-6 for a standard deviation of g up to 2 (a test holds it).
@@ -120,6 +121,25 @@ def expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Ten
     return Expectations(value + constant, slope, curvature)
 
 
+def bounded_expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Tensor) -> Expectations:
+    """Return what the points say by the Pólya–Gamma bound of the paper, with phi held; parameters as above.
+
+    It takes the place of the exact expectations for a comparison: where sigma(g) is small the bound is loose and its
+    curvature too large.
+    """
+    events = likelihood.points.events
+    root = torch.sqrt(mean**2 + variance.clamp_min(0))
+    pull = polya_gamma_mean(root)
+    at_events = likelihood.event_weight * log_sigmoid_bound(mean[:events], root[:events])
+    latent = latent_intensity(likelihood.baseline, mean[events:], root[events:], float(np.log(phi)))
+    strength = torch.cat([likelihood.event_weight, latent])
+    towards = torch.cat([likelihood.event_weight, -latent]) / 2
+    curvature = strength * pull
+    constant = likelihood.event_constant + likelihood.event_count * float(np.log(phi))
+    value = float(at_events.sum()) + float(latent.sum()) - phi * float(likelihood.baseline.sum())
+    return Expectations(value + constant, towards - curvature * mean, curvature)
+
+
 @dataclass(frozen=True)
 class Ascent:
     """The climb for one prior.
@@ -138,6 +158,8 @@ class Ascent:
         The prior precision.
     fisher : bool
         Which curvature is used; see `expectations`.
+    bounded : bool
+        Whether the Pólya–Gamma bound takes the place of the exact expectations.
     """
 
     likelihood: Likelihood
@@ -146,12 +168,18 @@ class Ascent:
     solver: Solver[Any]
     precision: Tensor
     fisher: bool = False
+    bounded: bool = False
+
+    def _expected(self, mean: Tensor, variance: Tensor) -> Expectations:
+        if self.bounded:
+            return bounded_expectations(self.likelihood, self.phi, mean, variance)
+        return expectations(self.likelihood, self.phi, mean, variance, fisher=self.fisher)
 
     def state(self, curvature: Tensor, slope: Tensor) -> GaussianState:
         """Return q(theta) with these coordinates."""
         theta = self.solver.solve(curvature, slope)
         mean, variance = self.solver.moments(theta)
-        expected = expectations(self.likelihood, self.phi, self.offset + mean, variance, fisher=self.fisher)
+        expected = self._expected(self.offset + mean, variance)
         elbo = expected.value - theta.divergence(self.precision)
         if not np.isfinite(elbo):
             raise NotFiniteError(f"the ELBO became {elbo}; look for extreme covariates or weights.")
@@ -160,7 +188,7 @@ class Ascent:
     def start(self) -> GaussianState:
         """Return where to begin without anything better: the information that the middle of the prior holds."""
         nothing = torch.zeros_like(self.offset)
-        expected = expectations(self.likelihood, self.phi, self.offset, nothing, fisher=self.fisher)
+        expected = self._expected(self.offset, nothing)
         return self.state(expected.curvature, expected.slope)
 
     def climb(

@@ -79,8 +79,8 @@ class Evidence:
         The groups of weights and the hyper-prior of their scales.
     tolerance, most : float, int
         Gain in nats at which the climb for one setting stops, and its limit of steps.
-    fisher : bool
-        Which curvature is used.
+    fisher, bounded : bool
+        Which curvature is used, as in `Ascent`.
     hyper_priors : bool
         Whether the hyper-prior counts; without it the bare ELBO decides.
     """
@@ -93,13 +93,14 @@ class Evidence:
     tolerance: float
     most: int
     fisher: bool = False
+    bounded: bool = False
     hyper_priors: bool = True
 
     def at(self, log_scales: Tensor, warm: GaussianState | None = None) -> Setting:
         """Return the best q(theta) for these scales, climbing from where another setting ended."""
         multipliers = self.prior.multipliers(log_scales)
         solver = self.solver.at(multipliers)
-        ascent = Ascent(self.likelihood, self.phi, self.offset, solver, solver.precision, self.fisher)
+        ascent = Ascent(self.likelihood, self.phi, self.offset, solver, solver.precision, self.fisher, self.bounded)
         first = ascent.start() if warm is None else ascent.state(warm.curvature, warm.slope)
         state, info = ascent.climb(first, tolerance=self.tolerance, most=self.most)
         gradient = self._gradient(state)
@@ -118,7 +119,7 @@ class Evidence:
         excess = theta.inner_mean.square() + inverse.square().sum(0) - 1
         leading = self.solver.leading
         parts = [
-            excess[group.start : group.stop] if group.stop <= leading else excess[leading:]
+            excess[group.start : group.stop] if group.start < leading else excess[leading:]
             for group in self.prior.groups
         ]
         return torch.stack([part.sum() for part in parts])

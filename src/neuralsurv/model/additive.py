@@ -39,6 +39,8 @@ class Additive:
         f; its time input is the clock. None for a model without a network.
     origin : Tensor of shape (inner.size,)
         θ0; empty without a network.
+    linear : bool
+        Whether there is a linear path of the covariates.
     """
 
     covariates: int
@@ -46,6 +48,7 @@ class Additive:
     offset: float
     inner: MLP | None
     origin: Tensor
+    linear: bool = True
 
     @property
     def symmetric(self) -> bool:
@@ -55,7 +58,12 @@ class Additive:
     @property
     def linear_size(self) -> int:
         """Number of weights of the linear path, the time basis and the bias; they come first, in this order."""
-        return self.covariates + self.basis.size + 1
+        return self.slopes + self.basis.size + 1
+
+    @property
+    def slopes(self) -> int:
+        """Number of weights of the linear path."""
+        return self.covariates if self.linear else 0
 
     @cached_property
     def size(self) -> int:
@@ -81,7 +89,8 @@ class Additive:
         return torch.zeros(self.size, dtype=torch.float64)
 
     def _linear(self, time: Tensor, x: Tensor) -> Tensor:
-        return torch.cat([x, self.basis.columns(time)], 1)
+        columns = self.basis.columns(time)
+        return torch.cat([x, columns], 1) if self.linear else columns
 
     def _cut(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Cut the weights into those of the columns, the bias and the network's deviation."""
