@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from neuralsurv.errors import InputError
 from neuralsurv_bench import cohorts, published
-from neuralsurv_bench.methods import neuralsurv_paper
+from neuralsurv_bench.methods import neuralsurv_default, neuralsurv_paper
 from neuralsurv_bench.methods.interface import Method, Variant
 from neuralsurv_bench.protocol import FOLDS
 from neuralsurv_bench.store import Key
@@ -20,6 +20,10 @@ RUNTIME_COHORT = "COLON"
 SYNTHETIC = "synthetic"
 # Where the paper preset is furthest from the published figures, and one cohort where it is close.
 EXPLAINED_COHORTS = ("SUPPORT", "SAC3", "VLC", "COLON")
+# Subsamples for choosing; those of the repeated experiment are from 0 to 19 and are not looked at for that.
+CHOOSING_SUBSAMPLES = (100, 101, 102)
+# The cohorts whose every row is used.
+FULL_COHORTS = ("METABRIC", "GBSG", "SUPPORT")
 
 _CENTRAL_ROWS = 125
 _ABLATION_ROWS = 250
@@ -45,7 +49,7 @@ class Job:
     phi_prior : tuple of float or None
         Shape and rate of the prior of phi, where the experiment varies it.
     change : str
-        What the experiment changes of the paper preset.
+        What the experiment changes of a preset of ours.
     """
 
     key: Key
@@ -183,6 +187,23 @@ def _explain(methods: Sequence[Method]) -> Iterator[Job]:
                     )
 
 
+def _ingredients(methods: Sequence[Method]) -> Iterator[Job]:
+    wanted = any(method.name == neuralsurv_default.NAME for method in methods)
+    for subsample in CHOOSING_SUBSAMPLES if wanted else ():
+        for change in neuralsurv_default.CHANGES:
+            for fold in range(FOLDS):
+                for cohort in cohorts.NAMES:
+                    key = Key("ingredients", cohort, change, fold, neuralsurv_default.NAME, "fair", subsample)
+                    yield Job(key, _CENTRAL_ROWS, change=change)
+
+
+def _full(methods: Sequence[Method]) -> Iterator[Job]:
+    for fold in range(FOLDS):
+        for method in _of_families(methods, *_FAMILIES_BY_COST):
+            for cohort in FULL_COHORTS:
+                yield Job(Key("full", cohort, "", fold, method.name, "fair", 0))
+
+
 def _runtime(methods: Sequence[Method]) -> Iterator[Job]:
     # The paper preset stands in once, with the layers that the experiment asks for, and not once for each size.
     papers = {method.name for method in neuralsurv_paper.METHODS}
@@ -218,6 +239,8 @@ EXPERIMENTS = {
         Experiment("explain", "the paper preset with one thing changed at a time", _explain),
         Experiment("ablation", "the paper's folds with 250 rows", _ablation),
         Experiment("runtime", "seconds of a fit, the methods taking turns", _runtime, alone=True),
+        Experiment("ingredients", "the default preset with one thing changed at a time", _ingredients),
+        Experiment("full", "all rows of three cohorts", _full, leaves_out_slow=True),
         Experiment("repeated", "many subsamples of every cohort", _repeated, leaves_out_slow=True),
     )
 }

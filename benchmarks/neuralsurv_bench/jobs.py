@@ -19,6 +19,7 @@ from neuralsurv_bench import cohorts, protocol, scores
 from neuralsurv_bench.environment import environment, without_paths
 from neuralsurv_bench.experiments import Job
 from neuralsurv_bench.methods.interface import Fitted, Floats, Method, Settings, Split, Variant
+from neuralsurv_bench.methods.neuralsurv_default import default_method
 from neuralsurv_bench.methods.neuralsurv_paper import paper_method
 from neuralsurv_bench.store import Record
 from neuralsurv_bench.threads import one_thread
@@ -110,7 +111,8 @@ def method_of(job: Job) -> Method:
     if job.phi_prior is not None:
         return paper_method(job.hidden, job.phi_prior)
     if job.change:
-        return paper_method(job.hidden, change=job.change)
+        ingredients = job.key.experiment == "ingredients"
+        return default_method(job.change) if ingredients else paper_method(job.hidden, change=job.change)
     follows_experiment = paper_method(None)
     if job.key.method == follows_experiment.name:
         return follows_experiment
@@ -125,7 +127,7 @@ def split_of(job: Job) -> Split:
     key = job.key
     if key.experiment == "synthetic":
         return _synthetic(job.rows).split
-    return _splits(key.experiment == "repeated", key.cohort, job.rows, key.seed)[key.fold]
+    return _splits(key.experiment, key.cohort, job.rows, key.seed)[key.fold]
 
 
 # A worker meets the same cohort again and again.
@@ -135,9 +137,13 @@ def _cohort(name: str) -> cohorts.Cohort:
 
 
 @lru_cache(maxsize=32)
-def _splits(repeated: bool, cohort: str, rows: int, seed: int) -> list[Split]:
+def _splits(experiment: str, cohort: str, rows: int, seed: int) -> list[Split]:
     loaded = _cohort(cohort)
-    return protocol.repeated_splits(loaded, seed, rows=rows) if repeated else protocol.paper_splits(loaded, rows=rows)
+    if experiment == "full":
+        return protocol.full_splits(loaded)
+    if experiment in ("repeated", "ingredients"):
+        return protocol.repeated_splits(loaded, seed, rows=rows)
+    return protocol.paper_splits(loaded, rows=rows)
 
 
 @cache

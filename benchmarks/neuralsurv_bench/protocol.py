@@ -20,6 +20,8 @@ from neuralsurv_bench.methods.interface import Floats, Rows, Split
 FOLDS = 5
 _PAPER_SEED = 42
 _PAPER_VALIDATION_SHARE = 0.2
+# A number that no subsample has.
+_FULL_SEED = 1_000_000
 # Covariates that the paper standardises, by cohort; the others, categories and counts of few values, are left as they
 # are. They come first: the paper's matrices have this order of columns.
 _PAPER_STANDARDISED = {
@@ -135,6 +137,14 @@ def repeated_splits(cohort: Cohort, subsample: int, rows: int = 125) -> list[Spl
     names = list(cohort.frame)
     nobody = np.empty(0, dtype=np.intp)
     return [_prepared(cohort, (sample[train], nobody, sample[test]), names, []) for train, test in folds]
+
+
+def full_splits(cohort: Cohort) -> list[Split]:
+    """Return five folds of all rows, shuffled, without validation rows and with all covariates standardised.
+
+    Rows censored at time 0 are left out, and rows of a patient stay together, as in `repeated_splits`.
+    """
+    return repeated_splits(cohort, _FULL_SEED, rows=int((cohort.time > 0).sum()))
 
 
 def synthetic(n: int) -> Synthetic:

@@ -17,7 +17,17 @@ from neuralsurv_bench.comparison import (
     score_frame,
 )
 from neuralsurv_bench.methods.interface import Method
-from neuralsurv_bench.results import BRIER, CONCORDANCE, Metric, difference_text
+from neuralsurv_bench.methods.neuralsurv_default import NAME
+from neuralsurv_bench.protocol import FOLDS
+from neuralsurv_bench.results import (
+    BRIER,
+    CONCORDANCE,
+    KM_CALIBRATION,
+    LIKELIHOOD,
+    REJECTED_BELOW,
+    Metric,
+    difference_text,
+)
 from neuralsurv_bench.store import Record
 from neuralsurv_bench.table_text import Cell, Table, mark_best
 
@@ -25,8 +35,9 @@ HISTOGRAM = "d_calibration_histogram"
 
 
 def reference_method(methods: Mapping[str, Method]) -> str:
-    """Return the method that the others are compared with: the first of ours."""
-    return next(method.name for method in methods.values() if method.family == "ours")
+    """Return the method that the others are compared with: the default preset, or else the first of ours."""
+    ours = [method.name for method in methods.values() if method.family == "ours"]
+    return NAME if NAME in ours else ours[0]
 
 
 def repeated_tables(
@@ -34,7 +45,7 @@ def repeated_tables(
 ) -> Iterator[Table]:
     """Yield the tables of the repeated experiment, by our own definitions of the metrics."""
     chosen = reference_method(methods) if reference is None else reference
-    for metric in (BRIER, CONCORDANCE):
+    for metric in (BRIER, CONCORDANCE, LIKELIHOOD, KM_CALIBRATION):
         frame = score_frame(records, metric.name)
         frame = frame[[name for name in methods if name in frame.columns]]
         if frame.empty:
@@ -140,3 +151,30 @@ def calibration_tables(records: Sequence[Record], methods: Mapping[str, Method])
         "brackets, as if every row were another person; with many subsamples people recur, so it is too small."
     )
     yield Table("D-calibration pooled over folds and subsamples", ["method", *cohorts], rows, note)
+    yield _passed_table(records, methods, cohorts)
+
+
+def _passed_table(records: Sequence[Record], methods: Mapping[str, Method], cohorts: Sequence[str]) -> Table:
+    """Return in how many subsamples a method passes the test of D-calibration, their five folds added up."""
+    cells: dict[tuple[str, str], dict[int, list[Sequence[float]]]] = {}
+    for record in records:
+        histogram = record.scores.get("ours", {}).get(HISTOGRAM)
+        if histogram:
+            subsamples = cells.setdefault((record.key.method, record.key.cohort), {})
+            subsamples.setdefault(record.key.seed, []).append(histogram)
+    rows = []
+    for method in methods:
+        passed = {
+            cohort: [
+                pooled_d_calibration(folds).p_value >= REJECTED_BELOW
+                for folds in cells.get((method, cohort), {}).values()
+                if len(folds) == FOLDS
+            ]
+            for cohort in cohorts
+        }
+        every = [one for found in passed.values() for one in found]
+        if every:
+            texts = [f"{sum(found)} of {len(found)}" if found else "–" for found in passed.values()]
+            rows.append([Cell(method), *map(Cell, texts), Cell(f"{sum(every) / len(every):.1%}")])
+    note = f"Subsamples with all folds done in which a test at {REJECTED_BELOW:.0%} does not reject; chance gives 95 %."
+    return Table("D-calibration passed", ["method", *cohorts, ALL_COHORTS], rows, note)

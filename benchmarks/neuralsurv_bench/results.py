@@ -35,6 +35,7 @@ CONCORDANCE = Metric("c_index", "C-index ↑", True)
 BRIER = Metric("ibs", "IPCW IBS ↓", False)
 D_CALIBRATION = Metric("d_calibration_p", "D-calibration p", None)
 KM_CALIBRATION = Metric("km_calibration", "KM-calibration ↓", False)
+LIKELIHOOD = Metric("log_likelihood", "log-likelihood ↑", True)
 # Level at which a method counts as not D-calibrated.
 REJECTED_BELOW = 0.05
 

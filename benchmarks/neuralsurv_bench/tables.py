@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from neuralsurv_bench import published
+from neuralsurv_bench.default_tables import full_tables, ingredients_tables
 from neuralsurv_bench.experiments import (
     EXPERIMENTS,
     EXPLAINED_COHORTS,
@@ -235,6 +236,8 @@ BUILDERS: dict[str, Builder] = {
     "prior": prior_tables,
     "explain": explain_tables,
     "runtime": runtime_tables,
+    "ingredients": ingredients_tables,
+    "full": full_tables,
 }
 
 

@@ -4,9 +4,10 @@ import pytest
 
 from neuralsurv import NeuralSurv
 from neuralsurv.errors import InputError
+from neuralsurv.presets import DEFAULT
 from neuralsurv_bench import cohorts, published
 from neuralsurv_bench.experiments import EXPERIMENTS, SYNTHETIC, distinct_variants, jobs_of
-from neuralsurv_bench.methods import neuralsurv_paper
+from neuralsurv_bench.methods import neuralsurv_default, neuralsurv_paper
 from neuralsurv_bench.methods.interface import Method
 
 
@@ -20,6 +21,7 @@ METHODS = {
     method.name: method
     for method in (
         *neuralsurv_paper.METHODS,
+        *neuralsurv_default.METHODS,
         Method("MTLR", "deep", never, TWO),
         Method("Sumo-Net", "deep", never, TWO, slow=True),
         Method("RSF", "classical", never, SAME),
@@ -179,3 +181,25 @@ def test_the_published_cohorts_and_methods_are_known():
         assert set(published.columns(table)) <= set(cohorts.NAMES)
     assert set(published.columns("central")) == set(cohorts.NAMES)
     assert published.rows("central")[-1] == published.PAPERS_OWN
+
+
+def test_ingredients_changes_one_thing_of_the_default_preset_on_subsamples_that_repeated_does_not_have():
+    jobs = listed("ingredients")
+    assert {job.change for job in jobs} == set(neuralsurv_default.CHANGES)
+    assert all(job.key.setting == job.change for job in jobs)
+    assert len(jobs) == len(neuralsurv_default.CHANGES) * 3 * 5 * 8
+    assert {job.key.seed for job in jobs}.isdisjoint({job.key.seed for job in listed("repeated")})
+    assert listed("ingredients", only_methods=["MTLR"]) == []
+
+
+def test_every_change_of_the_default_preset_is_one_of_its_choices():
+    for options in neuralsurv_default.CHANGES.values():
+        assert options == {} or replace(DEFAULT, **options) != DEFAULT
+
+
+def test_full_has_every_row_of_three_cohorts():
+    jobs = listed("full")
+    assert seen(jobs, "cohort") == {("METABRIC",), ("GBSG",), ("SUPPORT",)}
+    assert seen(jobs, "variant") == {("fair",)}
+    assert ("Sumo-Net",) not in seen(jobs, "method")
+    assert len(jobs) == 3 * 5 * 5

@@ -21,6 +21,7 @@ FILES = (
     "sumonet",
     "dqs",
     "neuralsurv_paper",
+    "neuralsurv_default",
     "coxph",
     "weibull_aft",
     "forest",

@@ -13,7 +13,7 @@ from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.problem import Likelihood
 from neuralsurv.inference.scales import Evidence, Report, Search, Setting, find_top, settings_around
 from neuralsurv.inference.threads import threads_for
-from neuralsurv.model.additive import Additive
+from neuralsurv.model.additive import Additive, sparse_draw
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.network import MLP
 from neuralsurv.model.points import build_points
@@ -35,11 +35,15 @@ _HYPER_PRIORS = {
     "covariates": (0.5, 0.7),
     "trend": (0.5, 0.7),
     "bumps": (1.0, 0.7),
-    "network": (0.3, 0.8),
+    "network": (0.5, 0.8),
 }
 # Information of the network that may be given up at scale 1, in nats, and the most directions of it that are kept.
-_INFORMATION_TOLERANCE = 1e-2
-_MOST_DIRECTIONS = 400
+_INFORMATION_TOLERANCE = 0.1
+_MOST_DIRECTIONS = 200
+# With more rows than twice this, the scales are first sought on every k-th of them.
+_ROWS_TO_SEARCH = 1500
+# With more rows than this the scales are known well enough not to be averaged over.
+_ROWS_TO_AVERAGE = 3000
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def build_network(
     """Return the network: time basis by the events, random draw of the inner network."""
     inner = MLP(covariates, choices.hidden, choices.activation) if choices.hidden else None
     generator = torch.Generator().manual_seed(seed)
-    origin = torch.zeros(0, dtype=torch.float64) if inner is None else inner.initial(generator)
+    origin = torch.zeros(0, dtype=torch.float64) if inner is None else sparse_draw(inner, generator)
     return Additive(
         covariates=covariates,
         basis=place_basis(event_time, event_weight, choices.bumps),
@@ -170,21 +174,21 @@ def fit_additive(
         Whether to show progress.
     """
     network = build_network(time[event], weight[event], x.shape[1], choices, seed)
-    rule = ShiftedLog(choices.quadrature_points, network.basis.shift)
-    likelihood = Likelihood(
-        points=build_points(time, event, entry, weight, rule, 1.0),
-        x=x,
-        network=network,
-        normaliser=Constant(1 / choices.headroom),
-        rho=1.0,
-    )
+    prior = build_prior(network, choices)
+    likelihood = _likelihood(time, event, entry, weight, x, network, choices)
     # The crude rate of events; the bias of g makes up for what it misses.
     phi = likelihood.event_count / float((weight * (time - entry)).sum())
-    prior = build_prior(network, choices)
     theta_star = torch.zeros(network.size, dtype=torch.float64)
+    start = prior.medians
+    step = len(time) // _ROWS_TO_SEARCH
+    if step > 1 and bool(event[::step].any()):
+        part = _likelihood(time[::step], event[::step], entry[::step], weight[::step], x[::step], network, choices)
+        few = _evidence(part, phi, prior, theta_star, choices)
+        with threads_for(len(part.points) * few.solver.reduced.shape[1]):
+            start = _search(few, start, verbose, "scales of the prior, some rows").top.log_scales
     evidence = _evidence(likelihood, phi, prior, theta_star, choices)
     with threads_for(len(likelihood.points) * evidence.solver.reduced.shape[1]):
-        search = _search(evidence, prior.medians, verbose, "scales of the prior")
+        search = _search(evidence, start, verbose, "scales of the prior")
         for round_ in range(choices.relinearise if not search.interrupted else 0):
             star = search.top.state.theta.mean
             again = _evidence(likelihood, phi, prior, star, choices)
@@ -195,7 +199,7 @@ def fit_additive(
             search = Search(found.top, (*search.scores, *found.scores), found.interrupted)
         top = search.top
         settings, shares = [top], [1.0]
-        if choices.average and prior.groups and not search.interrupted:
+        if choices.average and prior.groups and len(time) <= _ROWS_TO_AVERAGE and not search.interrupted:
             with bar("settings to average over", None, verbose) as advance:
                 settings, shares = settings_around(evidence, top, _words(advance))
     theta: Gaussian = top.state.theta
@@ -217,6 +221,14 @@ def fit_additive(
         interrupted=search.interrupted,
         solver=report,
     )
+
+
+def _likelihood(
+    time: Tensor, event: Tensor, entry: Tensor, weight: Tensor, x: Tensor, network: Additive, choices: DefaultChoices
+) -> Likelihood:
+    rule = ShiftedLog(choices.quadrature_points, network.basis.shift)
+    points = build_points(time, event, entry, weight, rule, 1.0)
+    return Likelihood(points, x, network, Constant(1 / choices.headroom), 1.0)
 
 
 def _words(advance: Advance) -> Report:

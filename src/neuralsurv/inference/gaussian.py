@@ -27,7 +27,8 @@ from neuralsurv.inference.problem import Likelihood
 from neuralsurv.model.augmentation import latent_intensity, log_sigmoid_bound, polya_gamma_mean
 from neuralsurv.solvers.interface import Gaussian, Solver
 
-# Nodes of the expectations; the error is below 1e-6 for a standard deviation of g up to 2 (a test holds it).
+# Nodes of the expectations; the error is below 1e-7 for a standard deviation of g up to 1, and below 2e-4 up to 2 (a
+# test holds it).
 _NODES = 15
 # A step is halved at most this often before the ascent ends where it is.
 _HALVINGS = 12

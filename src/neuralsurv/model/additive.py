@@ -21,6 +21,8 @@ from neuralsurv.model.time_basis import TimeBasis
 
 # Within the training range.
 _STOPS = 64
+# How many units of the inner network look at a second input.
+_SECOND_INPUT = 0.5
 
 
 @dataclass(frozen=True)
@@ -140,3 +142,28 @@ class Additive:
     def vjp(self, theta: Tensor, time: Tensor, x: Tensor, u: Tensor) -> Tensor:
         """Return Jᵀ·u without forming J."""
         return self.value_and_rows(theta, time, x)[1].transposed_times(u)
+
+
+def sparse_draw(network: MLP, generator: torch.Generator) -> Tensor:
+    """Return random weights for which the units of the first hidden layer look at one input or two.
+
+    The inputs (time and covariates) take turns, and every other unit on average sees a second one: units that see a
+    mixture of all inputs are nearly linear in each of them, and hazards are mostly sums of curved effects of single
+    covariates. Weights and biases of these units are standard normal; the other layers are drawn as usual.
+    """
+    theta = network.initial(generator)
+    if not network.hidden:
+        return theta
+    weight, bias = network.layers(theta)[0]
+    units, inputs = weight.shape
+    turns = [torch.randperm(inputs, generator=generator) for _ in range(-(-units // inputs))]
+    first = torch.cat(turns)[:units]
+    second = torch.randint(inputs, (units,), generator=generator)
+    both = torch.rand(units, generator=generator, dtype=theta.dtype) < _SECOND_INPUT
+    strength = torch.randn(units, 2, generator=generator, dtype=theta.dtype)
+    every = torch.arange(units)
+    weight.zero_()
+    weight[every[both], second[both]] = strength[both, 1]
+    weight[every, first] = strength[:, 0]
+    bias.copy_(torch.randn(units, generator=generator, dtype=theta.dtype))
+    return theta
