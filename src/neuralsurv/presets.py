@@ -117,7 +117,7 @@ class DefaultChoices:
     hyper_priors : bool
         Whether the scales of the prior have hyper-priors; without them the bare ELBO chooses.
     average : bool
-        Whether the posterior is averaged over scales of the prior, or taken at the best ones; with more than 3,000
+        Whether the posterior is averaged over scales of the prior, or taken at the best ones; with more than 1,000
         rows it is always at the best.
     tolerance : float
         Gain in nats below which the ascent for one setting stops.

@@ -40,10 +40,10 @@ _HYPER_PRIORS = {
 # Information of the network that may be given up at scale 1, in nats, and the most directions of it that are kept.
 _INFORMATION_TOLERANCE = 0.1
 _MOST_DIRECTIONS = 200
-# With more rows than twice this, the scales are first sought on every k-th of them.
-_ROWS_TO_SEARCH = 1500
+# With at least twice so many rows, the scales are sought on every k-th of them: they hardly depend on the rest.
+_ROWS_TO_SEARCH = 1000
 # With more rows than this the scales are known well enough not to be averaged over.
-_ROWS_TO_AVERAGE = 3000
+_ROWS_TO_AVERAGE = 1000
 
 
 @dataclass(frozen=True)
@@ -179,16 +179,19 @@ def fit_additive(
     # The crude rate of events; the bias of g makes up for what it misses.
     phi = likelihood.event_count / float((weight * (time - entry)).sum())
     theta_star = torch.zeros(network.size, dtype=torch.float64)
-    start = prior.medians
     step = len(time) // _ROWS_TO_SEARCH
-    if step > 1 and bool(event[::step].any()):
-        part = _likelihood(time[::step], event[::step], entry[::step], weight[::step], x[::step], network, choices)
-        few = _evidence(part, phi, prior, theta_star, choices)
-        with threads_for(len(part.points) * few.solver.reduced.shape[1]):
-            start = _search(few, start, verbose, "scales of the prior, some rows").top.log_scales
-    evidence = _evidence(likelihood, phi, prior, theta_star, choices)
+    some = slice(None, None, step) if step > 1 and bool(event[::step].any()) else slice(None)
+    part = likelihood
+    if step > 1:
+        part = _likelihood(time[some], event[some], entry[some], weight[some], x[some], network, choices)
+    few = _evidence(part, phi, prior, theta_star, choices)
+    with threads_for(len(part.points) * few.solver.reduced.shape[1]):
+        search = _search(few, prior.medians, verbose, "scales of the prior")
+    evidence = few if part is likelihood else _evidence(likelihood, phi, prior, theta_star, choices)
     with threads_for(len(likelihood.points) * evidence.solver.reduced.shape[1]):
-        search = _search(evidence, start, verbose, "scales of the prior")
+        if evidence is not few:
+            top = evidence.at(search.top.log_scales)
+            search = Search(top, (top.score,), search.interrupted)
         for round_ in range(choices.relinearise if not search.interrupted else 0):
             star = search.top.state.theta.mean
             again = _evidence(likelihood, phi, prior, star, choices)
