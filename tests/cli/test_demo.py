@@ -20,7 +20,7 @@ def test_the_demonstration(tmp_path, capsys, monkeypatch):
     demo.main(["--out", str(folder), "--rows", "40"])
     printed = capsys.readouterr().out
 
-    assert "its synthetic cohort, 40 rows" in printed
+    assert "synthetic cohort, 40 rows" in printed
     assert "Survival: posterior median [90% band], and the truth" in printed
     # Six rows of the table of curves: a time, and median [lower, upper] with the truth for either group.
     pattern = r"│ +(\d+) │ (\d\.\d\d) \[(\d\.\d\d), (\d\.\d\d)\] │ +(\d\.\d\d) (in|out) │"
@@ -34,15 +34,15 @@ def test_the_demonstration(tmp_path, capsys, monkeypatch):
         assert (where == "in") == (float(lower) <= float(truth) <= float(upper)) or truth in (lower, upper)
     assert [float(row[1]) for row in rows] == sorted((float(row[1]) for row in rows), reverse=True)
 
-    assert re.search(r"ELBO over \d+ sweeps: [▁▂▃▄▅▆▇█]{60}", printed)
+    assert len(re.findall(r"survival of group [01] to time \d+: [▁▂▃▄▅▆▇█]{61}", printed)) == 2
     assert re.search(rf"rows, events +│ 40, {cohort.event.sum()} ", printed)
-    # Four covariates and time into 16 units: 16 · (5 + 1) + 16 + 1.
-    assert re.search(r"weights +│ 113 ", printed)
-    for name in ("variational sweeps", "phi, mean [90% interval]", "largest error of the median", "seconds to fit"):
+    # Four slopes, a trend, six bumps and a bias; four covariates and time into 64 units: 64 · (5 + 1) + 64 + 1.
+    assert re.search(r"weights +│ 461 ", printed)
+    for name in ("scales of the prior", "settings of them tried", "largest error of the median", "seconds to fit"):
         assert name in printed
 
     files = sorted(file.name for file in folder.iterdir())
-    assert files == ["demo_elbo.png", "demo_survival.png"]
+    assert files == ["demo_hazard.png", "demo_survival.png"]
     for name in files:
         assert name in printed.replace("\n", "")
         picture = image.imread(folder / name)
