@@ -38,6 +38,7 @@ def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
             "covariates": network.covariates,
             "offset": network.offset,
             "linear": network.linear,
+            "varying": network.varying,
             "inner": None if network.inner is None else _mlp_table(network.inner),
             "time": {
                 "shift": basis.shift,
@@ -121,7 +122,15 @@ def _network(table: Fields, tensors: Arrays) -> MLP | Additive:
     if inner is not None and inner.covariates != covariates:
         raise StorageError("the model file is damaged: the inner network does not fit the covariates.")
     origin = stored_tensor(tensors, "origin", (0 if inner is None else inner.size,))
-    return Additive(covariates, basis, table.number("offset"), inner, torch.from_numpy(origin), table.flag("linear"))
+    return Additive(
+        covariates,
+        basis,
+        table.number("offset"),
+        inner,
+        torch.from_numpy(origin),
+        linear=table.flag("linear"),
+        varying=table.flag("varying"),
+    )
 
 
 def _add_gaussian(gaussian: Gaussian, about: dict[str, Any], arrays: Arrays) -> None:

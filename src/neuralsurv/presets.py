@@ -107,6 +107,8 @@ class DefaultChoices:
         Nodes a row of the rule for the integrals over time.
     linear : bool
         Whether there is a linear path beside the network.
+    varying : bool
+        Whether the effect of a covariate may change with log time.
     per_covariate : bool
         Whether every covariate of the linear path has a scale of its own.
     relinearise : int
@@ -131,6 +133,7 @@ class DefaultChoices:
     headroom: float
     quadrature_points: int
     linear: bool
+    varying: bool
     per_covariate: bool
     relinearise: int
     curvature: str
@@ -147,6 +150,7 @@ DEFAULT = DefaultChoices(
     headroom=30.0,
     quadrature_points=12,
     linear=True,
+    varying=True,
     per_covariate=False,
     relinearise=0,
     curvature="exact",
@@ -224,6 +228,7 @@ def _checked_default(choices: DefaultChoices) -> DefaultChoices:
         headroom=headroom,
         quadrature_points=_whole("quadrature_points", choices.quadrature_points, least=2),
         linear=_flag("linear", choices.linear),
+        varying=_flag("varying", choices.varying),
         per_covariate=_flag("per_covariate", choices.per_covariate),
         relinearise=_whole("relinearise", choices.relinearise, least=0),
         hyper_priors=_flag("hyper_priors", choices.hyper_priors),

@@ -22,6 +22,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "two layers of 32": {"hidden": (32, 32)},
     "tanh": {"activation": "tanh"},
     "no linear path": {"linear": False},
+    "effects constant in time": {"varying": False},
     "a scale for each covariate": {"per_covariate": True, "average": False},
     "time by its logarithm alone": {"bumps": 0},
     "12 bumps of time": {"bumps": 12},

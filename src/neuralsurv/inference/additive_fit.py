@@ -29,12 +29,13 @@ from neuralsurv.solvers.mixture import MixtureGaussian
 
 # Prior standard deviation of the bias: the average hazard is known to a factor of about 7 either way before the data.
 _BIAS_SCALE = 2.0
-# Medians and spreads (of the logarithm) of the scales of each group. That of the covariates is for their sum: each of
-# d standardised covariates has it divided by the root of d.
+# Medians and spreads (of the logarithm) of the scales of each group. Those of the covariates, and of the changes of
+# their effects with time, are for a sum: each of d standardised covariates has them divided by the root of d.
 _HYPER_PRIORS = {
     "covariates": (0.5, 0.7),
     "trend": (0.5, 0.7),
     "bumps": (1.0, 0.7),
+    "changes": (0.3, 0.7),
     "network": (0.5, 0.8),
 }
 # Information of the network that may be given up at scale 1, in nats, and the most directions of it that are kept.
@@ -112,6 +113,7 @@ def build_network(
         inner=inner,
         origin=origin,
         linear=choices.linear,
+        varying=choices.varying,
     )
 
 
@@ -120,6 +122,8 @@ def build_prior(network: Additive, choices: DefaultChoices) -> GroupedPrior:
     d, linear = network.slopes, network.linear_size
     unit = torch.ones(network.size, dtype=torch.float64)
     unit[:d] = d
+    first = d + network.basis.size
+    unit[first : linear - 1] = max(1, network.changes)
     unit[linear - 1] = _BIAS_SCALE**-2
     if network.inner is not None:
         for weight, bias in network.inner.layers(unit[linear:]):
@@ -130,7 +134,8 @@ def build_prior(network: Additive, choices: DefaultChoices) -> GroupedPrior:
     ranges = {
         "covariates": (0, d),
         "trend": (d, d + 1),
-        "bumps": (d + 1, linear - 1),
+        "bumps": (d + 1, first),
+        "changes": (first, linear - 1),
         "network": (linear, network.size),
     }
     groups = [Group(name, start, stop, *_HYPER_PRIORS[name]) for name, (start, stop) in ranges.items() if stop > start]

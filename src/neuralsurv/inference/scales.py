@@ -122,7 +122,7 @@ class Evidence:
             excess[group.start : group.stop] if group.start < leading else excess[leading:]
             for group in self.prior.groups
         ]
-        return torch.stack([part.sum() for part in parts])
+        return torch.stack([part.sum() for part in parts]) if parts else excess.new_zeros(0)
 
 
 @dataclass(frozen=True)

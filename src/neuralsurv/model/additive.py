@@ -1,8 +1,9 @@
 r"""A linear path, a time basis and a network, added up.
 
-.. math:: g(t, x) = o + b + w^\top x + c^\top B(t) + f(z(t), x; \theta_0 + \delta) - f(z(t), x; \theta_0)
+.. math:: g(t, x) = o + b + w^\top x + c^\top B(t) + v^\top x\,z(t)
+          + f(z(t), x; \theta_0 + \delta) - f(z(t), x; \theta_0)
 
-The weights are (w, c, b, δ). The network f is measured from a random draw :math:`\theta_0`, so that all weights at 0
+The weights are (w, c, v, b, δ). The network f is measured from a random draw :math:`\theta_0`, so that all weights at 0
 give g = o, the place where the prior is centred; there its Jacobian is rich, which it is not at a weight-space mode.
 """
 
@@ -43,6 +44,8 @@ class Additive:
         θ0; empty without a network.
     linear : bool
         Whether there is a linear path of the covariates.
+    varying : bool
+        Whether effects of covariates may change along the clock.
     """
 
     covariates: int
@@ -51,6 +54,7 @@ class Additive:
     inner: MLP | None
     origin: Tensor
     linear: bool = True
+    varying: bool = False
 
     @property
     def symmetric(self) -> bool:
@@ -59,8 +63,13 @@ class Additive:
 
     @property
     def linear_size(self) -> int:
-        """Number of weights of the linear path, the time basis and the bias; they come first, in this order."""
-        return self.slopes + self.basis.size + 1
+        """Number of weights before those of the network: linear path, time basis, changing effects, bias."""
+        return self.slopes + self.basis.size + self.changes + 1
+
+    @property
+    def changes(self) -> int:
+        """Number of weights of effects that change with time."""
+        return self.covariates if self.varying else 0
 
     @property
     def slopes(self) -> int:
@@ -91,8 +100,11 @@ class Additive:
         return torch.zeros(self.size, dtype=torch.float64)
 
     def _linear(self, time: Tensor, x: Tensor) -> Tensor:
-        columns = self.basis.columns(time)
-        return torch.cat([x, columns], 1) if self.linear else columns
+        parts = [x] if self.linear else []
+        parts.append(self.basis.columns(time))
+        if self.varying:
+            parts.append(x * self.basis.clock(time)[:, None])
+        return torch.cat(parts, 1)
 
     def _cut(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Cut the weights into those of the columns, the bias and the network's deviation."""
