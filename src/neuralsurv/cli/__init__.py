@@ -1,1 +1,1 @@
-"""Commands."""
+"""The command line: ``neuralsurv``. Nothing heavy is imported before a command needs it."""

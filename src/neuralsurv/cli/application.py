@@ -1,0 +1,286 @@
+"""The commands and their options. What a command does is in a module of its own, imported when it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from neuralsurv.cli import arguments as a
+from neuralsurv.cli.config import Config, read_config
+from neuralsurv.cli.messages import Messages, as_json
+from neuralsurv.cli.settings import DataSettings, model_settings
+from neuralsurv.cli.start import BAD_INPUT, INTERRUPTED, UNEXPECTED
+from neuralsurv.errors import NeuralSurvError
+
+_EPILOG = "Exit codes: 0 done, 1 unexpected error, 2 wrong input or usage, 130 interrupted."
+
+
+class Commands(TyperGroup):
+    """The group of commands: turns every error into one sentence and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except NeuralSurvError as error:
+            raise _ended(ctx, str(error), BAD_INPUT) from error
+        except KeyboardInterrupt as error:
+            raise _ended(ctx, "interrupted; nothing was written.", INTERRUPTED) from error
+        except BrokenPipeError as error:
+            # Whoever read the output has closed it, as `head` does. Python would complain again when it flushes.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from error
+        except MemoryError as error:
+            raise _ended(
+                ctx, "there is not enough memory for this; use fewer rows, times or draws.", BAD_INPUT
+            ) from error
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] in ("typer", "click") or ctx.params.get("debug"):
+                raise
+            text = f"unexpected {type(error).__name__}: {error}. Run neuralsurv --debug … to see where."
+            raise _ended(ctx, text, UNEXPECTED) from error
+
+
+def _ended(ctx: Any, text: str, code: int) -> typer.Exit:
+    """Say what went wrong and return the end of the process."""
+    text = " ".join(text.split())
+    if ctx.meta.get("neuralsurv.json"):
+        sys.stdout.write(as_json({"error": text, "exit_code": code}) + "\n")
+    typer.secho("error: ", fg="red", nl=False, err=True)
+    typer.echo(text, err=True)
+    return typer.Exit(code)
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Survival curves from a neural network, with their uncertainty.",
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from neuralsurv import __version__
+
+        typer.echo(f"neuralsurv {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an unexpected error comes from.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
+@app.command(epilog=_EPILOG)
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the pictures.")] = Path("demo"),
+    rows: Annotated[int, typer.Option("--rows", help="Rows of the cohort.", min=10)] = 150,
+) -> None:
+    """Fit a small simulated cohort and draw its curves beside the truth."""
+    from neuralsurv.cli.demo import main
+
+    main(["--out", str(out), "--rows", str(rows)])
+
+
+@app.command(epilog=_EPILOG)
+def fit(
+    data: a.Data = None,
+    out: a.ModelOut = None,
+    time: a.Time = None,
+    event: a.Event = None,
+    event_value: a.EventValue = None,
+    entry: a.Entry = None,
+    weight: a.Weight = None,
+    id: a.Id = None,
+    features: a.Features = None,
+    drop: a.Drop = None,
+    categorical: a.Categorical = None,
+    start_date: a.StartDate = None,
+    end_date: a.EndDate = None,
+    entry_date: a.EntryDate = None,
+    unit: a.Unit = None,
+    date_format: a.DateFormat = None,
+    separator: a.Separator = None,
+    decimal: a.Decimal = None,
+    encoding: a.Encoding = None,
+    missing: a.Missing = None,
+    drop_missing_outcome: a.DropMissingOutcome = False,
+    preset: a.Preset = None,
+    hidden: a.Hidden = None,
+    draws: a.Draws = None,
+    setting: a.Setting = None,
+    seed: a.Seed = None,
+    config: a.ConfigFile = None,
+    write_config: a.WriteConfig = None,
+    force: a.Force = False,
+    quiet: a.Quiet = False,
+    json: a.Json = False,
+) -> None:
+    """Fit a model to a table and save it.
+
+    Text columns become indicators, gaps are filled and marked, and columns that cannot be used are left out; the
+    command says so for each.
+    """
+    from neuralsurv.cli.fitting import run
+
+    settings, found = _settings(locals(), config)
+    model = {**found.model, **model_settings(preset, hidden, seed, draws, setting)}
+    run(settings, model, out or found.out, write_config, force=force, messages=Messages(machine=json, quiet=quiet))
+
+
+@app.command(epilog=_EPILOG)
+def evaluate(
+    data: a.Data = None,
+    time: a.Time = None,
+    event: a.Event = None,
+    event_value: a.EventValue = None,
+    entry: a.Entry = None,
+    weight: a.Weight = None,
+    id: a.Id = None,
+    features: a.Features = None,
+    drop: a.Drop = None,
+    categorical: a.Categorical = None,
+    start_date: a.StartDate = None,
+    end_date: a.EndDate = None,
+    entry_date: a.EntryDate = None,
+    unit: a.Unit = None,
+    date_format: a.DateFormat = None,
+    separator: a.Separator = None,
+    decimal: a.Decimal = None,
+    encoding: a.Encoding = None,
+    missing: a.Missing = None,
+    drop_missing_outcome: a.DropMissingOutcome = False,
+    preset: a.Preset = None,
+    hidden: a.Hidden = None,
+    draws: a.Draws = None,
+    setting: a.Setting = None,
+    seed: a.Seed = None,
+    folds: a.Folds = 5,
+    repeats: a.Repeats = 1,
+    cox_penalty: a.CoxPenalty = 0.1,
+    horizon: a.BrierHorizon = None,
+    out: a.ScoresOut = None,
+    config: a.ConfigFile = None,
+    force: a.Force = False,
+    quiet: a.Quiet = False,
+    json: a.Json = False,
+) -> None:
+    """Cross-validate the model beside Kaplan-Meier and a ridge Cox model.
+
+    Folds hold whole subjects where --id is given. Nothing is saved but the scores.
+    """
+    from neuralsurv.cli.evaluating import Plan, run
+
+    settings, found = _settings(locals(), config)
+    model = {**found.model, **model_settings(preset, hidden, seed, draws, setting)}
+    plan = Plan(folds, repeats, cox_penalty, horizon)
+    run(settings, model, plan, out, force=force, messages=Messages(machine=json, quiet=quiet))
+
+
+@app.command(epilog=_EPILOG)
+def predict(
+    model: a.Model,
+    data: a.Data,
+    times: a.Times = None,
+    quantity: a.Quantity = "survival",
+    given: a.Given = None,
+    horizon: a.MeanHorizon = None,
+    share: a.Share = 0.5,
+    level: a.Level = 0.9,
+    id: a.Id = None,
+    out: a.PredictionOut = None,
+    separator: a.Separator = None,
+    decimal: a.Decimal = None,
+    encoding: a.Encoding = None,
+    missing: a.Missing = None,
+    force: a.Force = False,
+    quiet: a.Quiet = False,
+    json: a.Json = False,
+) -> None:
+    """Predict for the rows of a table, with intervals."""
+    from neuralsurv.cli.predicting import Question, run
+
+    table = DataSettings(
+        file=data, id=id, separator=separator, decimal=decimal, encoding=encoding, missing=tuple(missing or ())
+    )
+    question = Question(quantity, times, given, horizon, share, level)
+    run(model, table, question, out, force=force, messages=Messages(machine=json, quiet=quiet))
+
+
+@app.command(epilog=_EPILOG)
+def report(
+    model: a.Model,
+    data: a.Data,
+    out: a.ReportOut,
+    time: a.Time = None,
+    event: a.Event = None,
+    event_value: a.EventValue = None,
+    entry: a.Entry = None,
+    weight: a.Weight = None,
+    id: a.Id = None,
+    start_date: a.StartDate = None,
+    end_date: a.EndDate = None,
+    entry_date: a.EntryDate = None,
+    unit: a.Unit = None,
+    date_format: a.DateFormat = None,
+    separator: a.Separator = None,
+    decimal: a.Decimal = None,
+    encoding: a.Encoding = None,
+    missing: a.Missing = None,
+    drop_missing_outcome: a.DropMissingOutcome = False,
+    title: a.Title = None,
+    times: a.CalibrationTimes = None,
+    horizon: a.MeanHorizonOfReport = None,
+    level: a.Level = 0.9,
+    people: a.People = None,
+    rows: a.Rows = 1000,
+    force: a.Force = False,
+    quiet: a.Quiet = False,
+    json: a.Json = False,
+) -> None:
+    """Write a report on a model and a table: one HTML file that needs no network.
+
+    The columns of the outcome are those of the fit, unless others are named.
+    """
+    from neuralsurv.cli.reporting import Wishes, run
+
+    none: dict[str, Any] = {"features": None, "drop": None, "categorical": None}
+    settings, _ = _settings({**locals(), **none}, None)
+    wishes = Wishes(title, times, horizon, level, people, rows)
+    run(model, settings, wishes, out, force=force, messages=Messages(machine=json, quiet=quiet))
+
+
+@app.command(epilog=_EPILOG)
+def inspect(model: a.Model, json: a.Json = False) -> None:
+    """Show what a model file holds: its data, columns, choices, convergence and warnings."""
+    from neuralsurv.cli.inspecting import run
+
+    run(model, messages=Messages(machine=json))
+
+
+def _settings(given: dict[str, Any], config: Path | None) -> tuple[DataSettings, Config]:
+    """Return the settings of the data, from the command line and then from the config file, and the latter."""
+    many = ("event_values", "features", "drop", "categorical", "missing")
+    single = ("time", "event", "entry", "weight", "id", "start_date", "end_date", "entry_date", "unit", "date_format",
+              "separator", "decimal", "encoding", "drop_missing_outcome")  # fmt: skip
+    lists = {**given, "event_values": given.get("event_value")}
+    values: dict[str, Any] = {name: given[name] for name in single}
+    values.update({name: tuple(lists[name] or ()) for name in many})
+    typed = DataSettings(file=given["data"], **values)
+    found = read_config(config)
+    return typed.over(found.data), found

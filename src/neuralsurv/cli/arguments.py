@@ -1,0 +1,164 @@
+"""The arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from neuralsurv.cli.settings import UNITS
+
+_COLUMNS, _DATES, _TABLE, _MODEL, _RUN = "Columns", "Dates", "Table", "Model", "Run"
+_SCORES, _QUESTION, _REPORT = "Evaluation", "Prediction", "Report"
+
+
+def _remember(context: typer.Context, value: bool) -> bool:
+    """Keep --json where the handler of errors finds it."""
+    context.meta["neuralsurv.json"] = value
+    return value
+
+
+def complete_column(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the columns of the text file that was named before."""
+    import csv
+
+    # While an option lacks its value, the arguments have not been read.
+    for given in (context.params.get("data"), *context.args):
+        suffix = "" if given is None else Path(given).suffix.lower()
+        if given is not None and suffix in (".csv", ".tsv", ".tab", ".txt"):
+            try:
+                with open(given, encoding="utf-8-sig", newline="") as file:
+                    header = next(csv.reader(file, delimiter="\t" if suffix in (".tsv", ".tab") else ","), [])
+            except (OSError, UnicodeDecodeError, csv.Error):
+                return []
+            return [name for name in header if name.startswith(incomplete)]
+    return []
+
+
+def complete_unit(incomplete: str) -> list[str]:
+    """Offer the units of time."""
+    return [unit for unit in UNITS if unit.startswith(incomplete)]
+
+
+def _column(name: str, text: str, panel: str = _COLUMNS) -> Any:
+    return typer.Option(
+        name, help=text, metavar="COLUMN", rich_help_panel=panel, show_default=False, autocompletion=complete_column
+    )
+
+
+def _option(name: str, text: str, panel: str, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(name, help=text, rich_help_panel=panel, metavar=metavar, show_default=False, **more)
+
+
+Data = Annotated[
+    Path | None, typer.Argument(metavar="DATA", help="CSV, TSV, Parquet or feather; .gz too.", show_default=False)
+]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that fit wrote.", show_default=False)]
+Time = Annotated[str | None, _column("--time", "Follow-up time.")]
+Event = Annotated[str | None, _column("--event", "Whether it ended with the event: 1 or 0, true or false.")]
+EventValue = Annotated[
+    list[str] | None,
+    _option("--event-value", "Value of the event column that means the event; may be repeated.", _COLUMNS, "VALUE"),
+]
+Entry = Annotated[str | None, _column("--entry", "When the row comes under observation (late entry).")]
+Weight = Annotated[str | None, _column("--weight", "Row weight; 2 counts as the row twice.")]
+Id = Annotated[str | None, _column("--id", "Subject, where several rows belong to one.")]
+Features = Annotated[
+    list[str] | None, _column("--features", "Use this covariate; repeat it. All columns if not given.")
+]
+Drop = Annotated[list[str] | None, _column("--drop", "Leave this column out; may be repeated.")]
+Categorical = Annotated[
+    list[str] | None, _column("--categorical", "Numbers in this column are names; may be repeated.")
+]
+StartDate = Annotated[str | None, _column("--start-date", "Date at which time starts, in place of --time.", _DATES)]
+EndDate = Annotated[str | None, _column("--end-date", "Date at which follow-up ends.", _DATES)]
+EntryDate = Annotated[str | None, _column("--entry-date", "Date at which the row comes under observation.", _DATES)]
+Unit = Annotated[
+    str | None,
+    _option("--unit", f"Unit: {', '.join(UNITS)}; days if not given.", _DATES, "UNIT", autocompletion=complete_unit),
+]
+DateFormat = Annotated[
+    str | None, _option("--date-format", "How dates are written, for example %d.%m.%Y; ISO by default.", _DATES, "TEXT")
+]
+Separator = Annotated[
+    str | None, _option("--separator", "What stands between two cells of a text file.", _TABLE, "TEXT")
+]
+Decimal = Annotated[str | None, _option("--decimal", "The decimal sign of a text file.", _TABLE, "TEXT")]
+Encoding = Annotated[str | None, _option("--encoding", "How a text file is encoded; UTF-8 by default.", _TABLE, "NAME")]
+Missing = Annotated[
+    list[str] | None, _option("--missing", "A text that means a missing value; may be repeated.", _TABLE, "TEXT")
+]
+DropMissingOutcome = Annotated[
+    bool, _option("--drop-missing-outcome", "Leave out rows without an outcome instead of refusing them.", _TABLE)
+]
+Preset = Annotated[str | None, _option("--preset", "Named set of choices of the model.", _MODEL, "NAME")]
+Hidden = Annotated[str | None, _option("--hidden", "Widths of the hidden layers, for example 16,16.", _MODEL, "WIDTHS")]
+Draws = Annotated[int | None, _option("--draws", "Posterior draws behind every prediction.", _MODEL, "N")]
+Setting = Annotated[
+    list[str] | None, _option("--set", "Any other argument of NeuralSurv; may be repeated.", _MODEL, "NAME=VALUE")
+]
+Seed = Annotated[int | None, _option("--seed", "Seed of all that is random; 0 if not given.", _MODEL, "N")]
+ConfigFile = Annotated[
+    Path | None, _option("--config", "TOML file with settings; what is typed comes before it.", _RUN, "FILE")
+]
+Force = Annotated[bool, _option("--force", "Replace a file that exists.", _RUN)]
+Quiet = Annotated[bool, _option("--quiet", "No notes and no progress.", _RUN)]
+Json = Annotated[
+    bool, _option("--json", "Print one JSON object for programs.", _RUN, callback=_remember, is_eager=True)
+]
+Level = Annotated[float, typer.Option("--level", help="Level of the intervals.", rich_help_panel=_RUN)]
+ModelOut = Annotated[Path | None, _option("--out", "Where the model goes: m.neuralsurv.", _RUN, "FILE")]
+WriteConfig = Annotated[
+    Path | None, _option("--write-config", "Write the settings of this run to a TOML file.", _RUN, "FILE")
+]
+Folds = Annotated[int, typer.Option("--folds", help="Folds.", rich_help_panel=_SCORES)]
+Repeats = Annotated[
+    int, typer.Option("--repeats", help="How often the table is cut into folds anew.", rich_help_panel=_SCORES)
+]
+CoxPenalty = Annotated[
+    float, typer.Option("--cox-penalty", help="Penalty of the ridge Cox model.", rich_help_panel=_SCORES)
+]
+BrierHorizon = Annotated[
+    float | None,
+    _option("--horizon", "Where the Brier score ends; as far as it is defined if not given.", _SCORES, "TIME"),
+]
+ScoresOut = Annotated[Path | None, _option("--out", "Write the scores of every fold to a table.", _RUN, "FILE")]
+Times = Annotated[
+    str | None, _option("--times", "Times with commas between them, or first:last:step.", _QUESTION, "TIMES")
+]
+Quantity = Annotated[
+    str,
+    typer.Option(
+        "--quantity",
+        help="survival, hazard, cumulative-hazard, median, quantile, event-time, rmst or path.",
+        rich_help_panel=_QUESTION,
+        metavar="NAME",
+    ),
+]
+Given = Annotated[float | None, _option("--given", "Survival of people who have reached this time.", _QUESTION, "TIME")]
+MeanHorizon = Annotated[
+    float | None, _option("--horizon", "Horizon of rmst; the last training time if not given.", _QUESTION, "TIME")
+]
+Share = Annotated[float, typer.Option("--share", help="Share of people for quantile.", rich_help_panel=_QUESTION)]
+PredictionOut = Annotated[
+    Path | None,
+    _option("--out", "CSV, TSV, Parquet or feather; to the screen as CSV if not given.", _RUN, "FILE"),
+]
+ReportOut = Annotated[Path, _option("--out", "Where the page goes: report.html.", _RUN, "FILE")]
+Title = Annotated[str | None, _option("--title", "Title of the page.", _REPORT, "TEXT")]
+CalibrationTimes = Annotated[
+    str | None,
+    _option("--times", "Times for calibration; quartiles of the event times if not given.", _REPORT, "TIMES"),
+]
+MeanHorizonOfReport = Annotated[
+    float | None,
+    _option("--horizon", "Where curves and means end; where a tenth is still watched if not given.", _REPORT, "TIME"),
+]
+People = Annotated[
+    str | None, _option("--people", "Rows whose curves are drawn, from 0, with commas between them.", _REPORT, "ROWS")
+]
+Rows = Annotated[
+    int,
+    typer.Option("--rows", help="More rows are thinned at random for predictions.", rich_help_panel=_REPORT),
+]

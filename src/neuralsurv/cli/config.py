@@ -1,0 +1,133 @@
+"""The configuration file of a repeatable run, in TOML.
+
+It has three tables: ``[data]`` (the fields of :class:`~neuralsurv.cli.settings.DataSettings`), ``[model]`` (arguments
+of :class:`~neuralsurv.NeuralSurv`) and ``[output]`` (``file``). Paths are relative to the file itself. What is given on
+the command line comes before what the file says.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from neuralsurv.cli.names import check_known
+from neuralsurv.cli.settings import DataSettings
+from neuralsurv.errors import InputError
+
+_TABLES = ("data", "model", "output")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a configuration file says.
+
+    Attributes
+    ----------
+    data : DataSettings
+        The data.
+    model : dict
+        Arguments of the estimator.
+    out : Path, optional
+        Where the model goes.
+    """
+
+    data: DataSettings
+    model: dict[str, Any]
+    out: Path | None
+
+
+def read_config(path: Path | None) -> Config:
+    """Read a configuration file; an empty configuration if there is none."""
+    if path is None:
+        return Config(DataSettings(), {}, None)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"the config file {str(path)!r} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"the config file {str(path)!r} is not valid TOML: {error}.") from error
+    for name, table in content.items():
+        check_known(name, _TABLES, what="table", where=f"in {path.name}")
+        if not isinstance(table, dict):
+            raise InputError(f"{name!r} in {path.name} must be a table: write [{name}] on a line of its own.")
+    data = _data(content.get("data", {}), path)
+    out = content.get("output", {})
+    for name, value in out.items():
+        check_known(name, ("file",), what="key", where=f"[output] of {path.name}")
+        _check_kind(name, value, "text", f"[output] of {path.name}")
+    return Config(data, content.get("model", {}), path.parent / out["file"] if "file" in out else None)
+
+
+def _data(table: dict[str, Any], path: Path) -> DataSettings:
+    kinds = {field.name: _kind(field.default) for field in fields(DataSettings)}
+    for name, value in table.items():
+        check_known(name, list(kinds), what="key", where=f"[data] of {path.name}")
+        _check_kind(name, value, kinds[name], f"[data] of {path.name}")
+    read: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    settings = replace(DataSettings(), **read)
+    return replace(settings, file=path.parent / read["file"]) if "file" in read else settings
+
+
+def _kind(default: Any) -> str:
+    return "true or false" if isinstance(default, bool) else "a list of texts" if default == () else "text"
+
+
+def _check_kind(name: str, value: Any, kind: str, where: str) -> None:
+    good = {
+        "true or false": isinstance(value, bool),
+        "a list of texts": isinstance(value, list) and all(isinstance(item, str) for item in value),
+        "text": isinstance(value, str),
+    }
+    if not good[kind]:
+        raise InputError(f"{name!r} in {where} must be {kind}, but is {value!r}.")
+
+
+def config_text(data: DataSettings, model: dict[str, Any], out: Path, folder: Path) -> str:
+    """Return a configuration file that repeats a run.
+
+    Parameters
+    ----------
+    data : DataSettings
+        The data.
+    model : dict
+        Arguments of the estimator.
+    out : Path
+        Where the model goes.
+    folder : Path
+        Folder of the configuration file, from which paths are counted.
+    """
+    source = {**data.plain(), **({"file": _relative(data.file, folder)} if data.file is not None else {})}
+    tables = {"data": source, "model": model, "output": {"file": _relative(out, folder)}}
+    blocks = []
+    for name, table in tables.items():
+        lines = [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
+        blocks.append("\n".join([f"[{name}]", *lines]))
+    return "# Settings of a neuralsurv run; repeat it with: neuralsurv fit --config THIS_FILE\n\n" + "\n\n".join(
+        [*blocks, ""]
+    )
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()
+
+
+def _toml(value: Any) -> str:
+    """Write a plain value as TOML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, str):
+        return '"' + "".join(_escaped(letter) for letter in value) + '"'
+    raise InputError(f"a setting of type {type(value).__name__} cannot be written to a config file: {value!r}.")
+
+
+def _escaped(letter: str) -> str:
+    if letter in '"\\':
+        return "\\" + letter
+    return f"\\u{ord(letter):04x}" if ord(letter) < 32 or ord(letter) == 127 else letter

@@ -1,0 +1,121 @@
+"""``neuralsurv fit``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from neuralsurv.cli.cohort import CohortTable, kept_roles, read_cohort
+from neuralsurv.cli.config import config_text
+from neuralsurv.cli.files import check_new, file_size, write_text
+from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.start import INTERRUPTED
+from neuralsurv.cli.usable import described, drop_unusable, remarks
+from neuralsurv.errors import InputError
+
+if TYPE_CHECKING:
+    from neuralsurv.estimator import NeuralSurv
+
+_MOST_COLUMNS_SHOWN = 40
+
+
+def run(
+    settings: DataSettings,
+    given: dict[str, Any],
+    out: Path | None,
+    write_config: Path | None,
+    *,
+    force: bool,
+    messages: Messages,
+) -> None:
+    """Fit a model to a table and save it.
+
+    Parameters
+    ----------
+    settings : DataSettings
+        The table.
+    given : dict
+        Arguments of the estimator that were set.
+    out : Path or None
+        Where the model goes.
+    write_config : Path or None
+        Where the settings of the run go.
+    force : bool
+        Whether files may be replaced.
+    messages : Messages
+        Where to say what is done.
+    """
+    if out is None:
+        raise InputError("say where the model goes: --out m.neuralsurv.")
+    inputs = (settings.file,)
+    check_new(out, force=force, inputs=inputs)
+    if write_config is not None:
+        check_new(write_config, force=force, inputs=inputs)
+    cohort = usable_cohort(read_cohort(settings), messages)
+    cohort.outcome().check_fittable()
+    # Imported late: the estimator takes seconds that a mistake in the table should not cost.
+    from neuralsurv.cli.modelling import estimator_arguments, fitted
+
+    parameters = estimator_arguments(given)
+    began = time.perf_counter()
+    model = fitted(cohort, parameters, messages)
+    seconds = time.perf_counter() - began
+    model.columns_ = kept_roles(cohort)
+    model.save(out)
+    if write_config is not None:
+        write_text(write_config, config_text(settings, parameters, out, write_config.parent))
+    _tell(model, cohort, out, write_config, seconds, messages)
+    if model.diagnostics_.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def usable_cohort(cohort: CohortTable, messages: Messages) -> CohortTable:
+    """Leave out covariates that no model can use, and say so."""
+    for text in cohort.notes:
+        messages.note(text)
+    names, notes = drop_unusable(cohort.covariates)
+    for text in notes:
+        messages.note(text)
+    cohort = replace(cohort, frame=cohort.frame.drop(columns=names))
+    if cohort.covariates.shape[1] == 0:
+        raise InputError("no covariate is left that a model can use; check --features and --drop.")
+    for text in remarks(cohort.covariates):
+        messages.note(text)
+    return cohort
+
+
+def _tell(
+    model: NeuralSurv, cohort: CohortTable, out: Path, config: Path | None, seconds: float, messages: Messages
+) -> None:
+    columns = described(model.encoding_.columns, cohort.covariates)
+    shown = columns[:_MOST_COLUMNS_SHOWN]
+    messages.table(f"Covariates ({len(columns)})", ("column", "read as", "missing", "the model sees"), shown)
+    if len(columns) > len(shown):
+        messages.say(f"… and {len(columns) - len(shown)} more; neuralsurv inspect {out} shows all.")
+    messages.say(str(model.summary()).partition("\n\nWarnings")[0])
+    messages.say(f"\nfitted in {seconds:.1f} s; wrote {out} ({file_size(out)})")
+    if config is not None:
+        messages.say(f"wrote {config}; repeat this run with: neuralsurv fit --config {config} --force")
+    middle = float(model.unique_times_[len(model.unique_times_) // 2])
+    messages.say(f"next: neuralsurv predict {out} people.csv --times {middle:g}")
+    found = model.diagnostics_
+    messages.result(
+        model=str(out),
+        config=None if config is None else str(config),
+        rows=model.training_["rows"],
+        events=model.training_["events"],
+        roles=cohort.roles,
+        columns=[
+            {**asdict(column), "missing": int(cohort.covariates[column.name].isna().sum())}
+            for column in model.encoding_.columns
+        ],
+        seconds=round(seconds, 3),
+        converged=found.converged,
+        elbo=float(model.elbo_[-1]),
+        parameters={name: value for name, value in model.get_params().items() if name not in ("verbose", "warm_start")},
+    )

@@ -1,0 +1,98 @@
+"""What a command says: results to standard output, everything else to standard error; or one JSON object."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+class Messages:
+    """Speaks to a person, or with ``machine=True`` to a program.
+
+    Parameters
+    ----------
+    machine : bool
+        Print one JSON object at the end and nothing else.
+    quiet : bool
+        Leave out notes and progress; warnings are always shown.
+    """
+
+    def __init__(self, *, machine: bool = False, quiet: bool = False) -> None:
+        self.machine = machine
+        self.quiet = quiet or machine
+        self.notes: list[str] = []
+        self.warnings: list[str] = []
+        self._out = Console(highlight=False)
+        self._error = Console(stderr=True, highlight=False)
+
+    @property
+    def progress(self) -> bool | str:
+        """What to give as ``verbose`` to work that shows progress."""
+        return False if self.quiet else "auto"
+
+    def note(self, text: str) -> None:
+        """Say what was done without being asked."""
+        self.notes.append(text)
+        if not self.quiet:
+            self._error.print(Text.assemble(("note: ", "cyan"), text), soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """Say what to worry about."""
+        if text in self.warnings:
+            return
+        self.warnings.append(text)
+        if not self.machine:
+            self._error.print(Text.assemble(("warning: ", "yellow"), text), soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Say what came out, to a person."""
+        if not self.machine:
+            self._out.print(Text(text), soft_wrap=True)
+
+    def table(self, title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> None:
+        """Show a table to a person; `numbers` sets all columns but the first to the right."""
+        if self.machine:
+            return
+        shown = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        for place, name in enumerate(head):
+            shown.add_column(Text(name), justify="right" if numbers and place else "left", overflow="fold")
+        for row in rows:
+            shown.add_row(*(Text(cell) for cell in row))
+        self._out.print(shown)
+
+    @contextmanager
+    def steps(self, title: str, total: int) -> Iterator[Any]:
+        """Show a bar for work in steps where a person is watching."""
+        from neuralsurv.progress import bar
+
+        with bar(title, total, self.progress) as advance:
+            yield advance
+
+    def result(self, **values: Any) -> None:
+        """Print the JSON object, to a program."""
+        if self.machine:
+            content = {**values, "notes": self.notes, "warnings": self.warnings}
+            self._out.file.write(as_json(content) + "\n")
+
+
+def as_json(values: Any) -> str:
+    """Return plain values as JSON; NaN and infinity, which JSON does not have, become null."""
+    return json.dumps(_finite(values), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

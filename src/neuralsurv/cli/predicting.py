@@ -1,0 +1,179 @@
+"""``neuralsurv predict``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from neuralsurv.cli.cohort import labels
+from neuralsurv.cli.files import check_new, file_size
+from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.modelling import opened
+from neuralsurv.cli.names import check_known
+from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.tables import read_table, table_kind, write_table
+from neuralsurv.errors import InputError
+from neuralsurv.estimator import NeuralSurv
+from neuralsurv.prediction import Prediction
+
+QUANTITIES = ("survival", "hazard", "cumulative-hazard", "median", "quantile", "event-time", "rmst", "path")
+_ALONG_TIMES = ("survival", "hazard", "cumulative-hazard", "path")
+_MOST_TIMES = 100_000
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a model.
+
+    Attributes
+    ----------
+    quantity : str
+        One of ``QUANTITIES``.
+    times : str, optional
+        Times with commas between them, or ``first:last:step``.
+    given : float, optional
+        Time that people have reached.
+    horizon : float, optional
+        Horizon of the restricted mean.
+    share : float
+        Share of people for ``quantile``.
+    level : float
+        Level of the intervals.
+    """
+
+    quantity: str
+    times: str | None
+    given: float | None
+    horizon: float | None
+    share: float
+    level: float
+
+
+def run(
+    path: Path, table: DataSettings, question: Question, out: Path | None, *, force: bool, messages: Messages
+) -> None:
+    """Predict for the rows of a table.
+
+    Parameters
+    ----------
+    path : Path
+        The model file.
+    table : DataSettings
+        The table; of the columns only `id` is used.
+    question : Question
+        What to predict.
+    out : Path or None
+        Where the prediction goes; to standard output as CSV if None.
+    force, messages
+        As in :func:`neuralsurv.cli.fitting.run`.
+    """
+    check_known(question.quantity, QUANTITIES, what="quantity", where="--quantity")
+    times = parse_times(question.times) if question.times is not None else None
+    _check(question, times)
+    if out is not None:
+        check_new(out, force=force, inputs=(path, table.file))
+        table_kind(out)
+    model = opened(path, messages)
+    frame = model_table(model, table)
+    found = _predict(model, _labelled(frame, model, table.id), question, times)
+    result = found.to_frame(question.level)
+    if found.extrapolated.any():
+        messages.warn(f"beyond {model.time_scale_:g}, the last training time, the prediction is extrapolated.")
+    if out is not None:
+        write_table(result, out)
+        messages.say(f"wrote {out}: {len(result)} lines ({file_size(out)})")
+        messages.result(out=str(out), lines=len(result), quantity=found.name, level=question.level)
+    elif messages.machine:
+        messages.result(quantity=found.name, level=question.level, predictions=result.to_dict(orient="records"))
+    else:
+        sys.stdout.write(result.to_csv(index=False, float_format="%.6g"))
+        sys.stdout.flush()
+
+
+def model_table(model: NeuralSurv, table: DataSettings) -> pd.DataFrame:
+    """Read a table the way the model's training table was read: categories as text."""
+    if table.file is None:
+        raise InputError("there is no data file; name one after the model.")
+    # True and False are read as such; any other category may look like a number and be none.
+    names = [
+        column.name
+        for column in model.encoding_.columns
+        if column.kind == "category" and not set(column.levels) <= {"True", "False"}
+    ]
+    frame = read_table(
+        table.file,
+        text_columns=names,
+        missing=table.missing,
+        separator=table.separator,
+        decimal=table.decimal,
+        encoding=table.encoding,
+    )
+    for column in model.encoding_.columns:
+        check_known(column.name, list(frame.columns), what="column", where="used by the model")
+        if column.name in names:
+            frame[column.name] = labels(frame[column.name])
+    return frame
+
+
+def _labelled(frame: pd.DataFrame, model: NeuralSurv, wanted: str | None) -> pd.DataFrame:
+    """Set the column that names people as index; else rows are numbered from 0, as in messages."""
+    if wanted is not None:
+        check_known(wanted, list(frame.columns), what="column", where="--id")
+    name = wanted or model.columns_.get("id")
+    if name is not None and name in frame.columns:
+        return frame.set_index(pd.Index(frame[name], name=name))
+    return frame.rename_axis("row")
+
+
+def _check(question: Question, times: np.ndarray | None) -> None:
+    if question.quantity in _ALONG_TIMES and times is None:
+        raise InputError(f"--quantity {question.quantity} needs --times, for example --times 90,180,365.")
+    if question.quantity not in _ALONG_TIMES and times is not None:
+        raise InputError(f"--quantity {question.quantity} does not take --times.")
+    if question.given is not None and question.quantity != "survival":
+        raise InputError("--given goes with --quantity survival only.")
+    if question.horizon is not None and question.quantity != "rmst":
+        raise InputError("--horizon goes with --quantity rmst only.")
+
+
+def _predict(model: NeuralSurv, frame: pd.DataFrame, question: Question, times: np.ndarray | None) -> Prediction:
+    if question.quantity == "survival" and question.given is not None:
+        return model.predict_conditional_survival(frame, times, question.given)
+    horizon = model.time_scale_ if question.horizon is None else question.horizon
+    answers: dict[str, Any] = {
+        "survival": lambda: model.predict_survival(frame, times),
+        "hazard": lambda: model.predict_hazard(frame, times),
+        "cumulative-hazard": lambda: model.predict_cumulative_hazard(frame, times),
+        "median": lambda: model.predict_median(frame),
+        "quantile": lambda: model.predict_quantile(frame, question.share),
+        "event-time": lambda: model.predict_event_time(frame),
+        "rmst": lambda: model.predict_rmst(frame, horizon),
+        "path": lambda: model.predict_survival_path(frame, times),
+    }
+    found: Prediction = answers[question.quantity]()
+    return found
+
+
+def parse_times(text: str) -> np.ndarray:
+    """Read ``90,180,365`` or ``0:365:5`` (first, last, step; the last one included where it is met)."""
+    try:
+        if ":" in text:
+            first, last, step = (float(part) for part in text.split(":"))
+            if not (step > 0 and first <= last and np.isfinite([first, last, step]).all()):
+                raise ValueError
+            count = int((last - first) / step * (1 + 1e-12)) + 1
+            if count > _MOST_TIMES:
+                raise InputError(f"--times {text} are {count} times; give at most {_MOST_TIMES}.")
+            return first + step * np.arange(count)
+        return np.array([float(part) for part in text.split(",")])
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"--times {text!r} is not understood; give times with commas between them, or first:last:step."
+        ) from error

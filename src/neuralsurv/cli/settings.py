@@ -1,0 +1,131 @@
+"""What a run was asked to do: one plain object for the data and one for the model, whatever they came from."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from neuralsurv.errors import InputError
+
+UNITS = ("seconds", "minutes", "hours", "days", "weeks", "months", "years")
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which table is read, and what its columns are.
+
+    Attributes
+    ----------
+    file : Path, optional
+        The table.
+    time, event, entry, weight, id : str, optional
+        Columns of the outcome, as in :meth:`neuralsurv.NeuralSurv.fit`.
+    event_values : tuple of str
+        Values of the event column that mean the event; 0/1 or true/false if empty.
+    start_date, end_date, entry_date : str, optional
+        Columns with dates, in place of time and entry.
+    unit : str, optional
+        Unit that dates are turned into.
+    date_format : str, optional
+        Format of the dates, as in ``strptime``; ISO 8601 if not given.
+    features, drop : tuple of str
+        The covariates to use (all if empty) and those to leave out.
+    categorical : tuple of str
+        Columns of numbers that are names and not amounts.
+    missing : tuple of str
+        Further texts that mean a missing value.
+    separator, decimal, encoding : str, optional
+        How a text file is written; by default by its name, with a point, in UTF-8.
+    drop_missing_outcome : bool
+        Whether rows without an outcome are left out instead of refused.
+    """
+
+    file: Path | None = None
+    time: str | None = None
+    event: str | None = None
+    entry: str | None = None
+    weight: str | None = None
+    id: str | None = None
+    event_values: tuple[str, ...] = ()
+    start_date: str | None = None
+    end_date: str | None = None
+    entry_date: str | None = None
+    unit: str | None = None
+    date_format: str | None = None
+    features: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    separator: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    drop_missing_outcome: bool = False
+
+    def over(self, other: DataSettings) -> DataSettings:
+        """Return these settings, with those of `other` where nothing is set here."""
+        empty = DataSettings()
+        unset = {
+            field.name: getattr(other, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) == getattr(empty, field.name)
+        }
+        return replace(self, **unset)
+
+    def plain(self) -> dict[str, Any]:
+        """Return what is set, as plain values."""
+        empty = DataSettings()
+        found: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != getattr(empty, field.name):
+                found[field.name] = (
+                    str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+                )
+        return found
+
+
+def model_settings(
+    preset: str | None, hidden: str | None, seed: int | None, draws: int | None, assignments: list[str] | None
+) -> dict[str, Any]:
+    """Return the arguments of the estimator that were given on the command line.
+
+    Parameters
+    ----------
+    preset : str, optional
+        Name of a preset.
+    hidden : str, optional
+        Widths of the hidden layers, for example ``"16,16"``; ``"none"`` for a linear model.
+    seed, draws : int, optional
+        The estimator's ``random_state`` and ``draws``.
+    assignments : list of str, optional
+        Any further arguments as ``name=value``.
+    """
+    found: dict[str, Any] = {"preset": preset, "hidden": _widths(hidden), "random_state": seed, "draws": draws}
+    found = {name: value for name, value in found.items() if value is not None}
+    for text in assignments or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"--set {text!r} is not of the form name=value, for example --set rho=0.8.")
+        found[name.strip()] = _value(value.strip())
+    return found
+
+
+def _widths(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [] if text == "none" else [int(width) for width in text.split(",")]
+    except ValueError as error:
+        raise InputError(
+            f"--hidden {text!r} must be whole numbers with commas between them, for example 16,16."
+        ) from error
+
+
+def _value(text: str) -> Any:
+    """Read a value as TOML does: numbers, true and false, lists; anything else is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

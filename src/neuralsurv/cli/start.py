@@ -1,0 +1,23 @@
+"""Where the command ``neuralsurv`` starts. typer is an extra, so a plain install is told what to add."""
+
+from __future__ import annotations
+
+import sys
+
+# Exit codes, the same for every command.
+DONE = 0
+UNEXPECTED = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    try:
+        import typer  # noqa: F401
+    except ImportError:
+        sys.stderr.write("error: the command line needs typer: pip install 'neuralsurv[cli]'.\n")
+        raise SystemExit(BAD_INPUT) from None
+    from neuralsurv.cli.application import app
+
+    app(prog_name="neuralsurv")

@@ -1,0 +1,1 @@
+"""A report on a model and a cohort: one HTML file that needs no network and no JavaScript to be read."""

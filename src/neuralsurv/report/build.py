@@ -1,0 +1,187 @@
+"""From a model and a cohort to the contents of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from neuralsurv.data.outcome import Outcome
+from neuralsurv.errors import InputError
+from neuralsurv.estimator import NeuralSurv
+from neuralsurv.report.accuracy import Accuracy, measure
+from neuralsurv.report.cohort_part import CohortPart, describe_cohort, describe_covariates
+from neuralsurv.report.effects import Effect, covariate_effects
+from neuralsurv.report.people import LeastSure, Shown, check_people, choose_people, least_sure, show_people
+from neuralsurv.report.words import warnings_in_words
+
+_TIMES = 101
+_MOST_AVERAGED = 40
+_MOST_DRAWS = 300
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a reader may choose.
+
+    Attributes
+    ----------
+    title : str
+        Title of the page.
+    times : tuple of float
+        Times for calibration in groups; three quartiles of the event times if empty.
+    horizon : float, optional
+        Horizon of restricted means and of the curves; by default where a tenth of the rows is still watched.
+    level : float
+        Level of intervals and bands.
+    people : tuple of int
+        Rows whose curves are drawn.
+    most_rows : int
+        More rows than this are thinned at random for everything that is predicted.
+    seed : int
+        Of what is random in the report.
+    """
+
+    title: str = "Survival model report"
+    times: tuple[float, ...] = ()
+    horizon: float | None = None
+    level: float = 0.9
+    people: tuple[int, ...] = ()
+    most_rows: int = 1000
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a page shows, as numbers and words."""
+
+    choices: Choices
+    horizon: float
+    cohort: CohortPart
+    covariates: list[tuple[str, str, str]]
+    scored: int
+    times: np.ndarray
+    mean: np.ndarray
+    summary: tuple[tuple[str, str, str], ...]
+    elbo: np.ndarray
+    last_training: float
+    shown: Shown
+    accuracy: Accuracy
+    effects: list[Effect]
+    averaged: int
+    unsure: LeastSure
+    warnings: list[str]
+
+
+def build(
+    model: NeuralSurv,
+    frame: pd.DataFrame,
+    outcome: Outcome,
+    labels: list[str],
+    choices: Choices,
+    advance: Callable[[int, str], None],
+) -> Report:
+    """Work out a report.
+
+    Parameters
+    ----------
+    model : NeuralSurv
+        The fitted model.
+    frame : DataFrame
+        The covariates of the rows.
+    outcome : Outcome
+        Their outcomes.
+    labels : list of str
+        What the rows are called.
+    choices : Choices
+        What the reader chose.
+    advance : callable
+        Told the number of finished steps, of five, and a few words.
+    """
+    if not 0 < choices.level < 1:
+        raise InputError(f"level={choices.level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
+    if not outcome.event.any():
+        raise InputError(f"none of the {len(outcome)} rows has an event; there is nothing to compare the model with.")
+    check_people(choices.people, len(frame))
+    horizon = _horizon(outcome, choices.horizon)
+    chosen = _chosen_times(outcome, choices.times)
+    rng = np.random.default_rng(choices.seed)
+    kept = _thinned(len(frame), choices.most_rows, rng, choices.people)
+    people, seen, names = frame.iloc[kept], outcome.select(kept), [labels[k] for k in kept]
+    last = float(max(horizon, outcome.time.max(), *chosen))
+    times = np.unique(np.concatenate([np.linspace(0, last, _TIMES), [horizon]]))
+    curves = model.predict_survival(people, times)
+    lower, upper = (end.to_numpy() for end in curves.interval(choices.level))
+    survival = curves.mean.to_numpy()
+    advance(1, "curves")
+    restricted = model.predict_rmst(people, horizon)
+    ends = restricted.interval(choices.level)
+    mean = (restricted.median.to_numpy(), ends.lower.to_numpy(), ends.upper.to_numpy())
+    advance(2, "restricted means")
+    accuracy = measure(seen, survival, times, chosen, choices.seed)
+    advance(3, "calibration and discrimination")
+    averaged = people.iloc[_thinned(len(people), _MOST_AVERAGED, rng, ())]
+    # Every covariate takes several predictions; the ends of an interval need no more draws than these.
+    lighter = copy(model).set_params(draws=min(int(model.draws), _MOST_DRAWS))
+    effects = covariate_effects(lighter, averaged, horizon, choices.level)
+    advance(4, "effects")
+    wanted = tuple(int(np.flatnonzero(kept == place)[0]) for place in choices.people)
+    places, called = choose_people(names, mean[0], wanted)
+    drawn = np.linspace(0, horizon, 81)
+    inside = times <= horizon
+    band = (lower[:, inside], upper[:, inside])
+    report = Report(
+        choices=choices,
+        horizon=horizon,
+        cohort=describe_cohort(outcome, choices.level),
+        covariates=describe_covariates(model.encoding_.columns, frame),
+        scored=len(people),
+        times=times,
+        mean=np.average(survival, axis=0, weights=seen.weight),
+        summary=model.summary().rows,
+        elbo=np.asarray(model.elbo_, dtype=np.float64),
+        last_training=float(model.time_scale_),
+        shown=show_people(model, people, places, called, drawn, horizon, choices.level),
+        accuracy=accuracy,
+        effects=effects,
+        averaged=len(averaged),
+        unsure=least_sure(model, people, names, mean, band, times[inside]),
+        warnings=warnings_in_words(model, outcome, frame, accuracy, horizon),
+    )
+    advance(5, "people")
+    return report
+
+
+def _horizon(outcome: Outcome, given: float | None) -> float:
+    if given is not None:
+        if not 0 < given < np.inf:
+            raise InputError(f"horizon={given!r} must be a positive, finite time.")
+        return float(given)
+    # Three digits are enough to name it, and round down so that rows are still watched there.
+    value = float(np.quantile(outcome.time, 0.9))
+    power = 10.0 ** (np.floor(np.log10(value)) - 2)
+    return float(np.floor(value / power) * power)
+
+
+def _chosen_times(outcome: Outcome, given: tuple[float, ...]) -> np.ndarray:
+    if given:
+        chosen = np.unique(np.array(given, dtype=np.float64))
+        bad = (chosen <= 0) | (chosen > outcome.time.max())
+        if bad.any():
+            raise InputError(
+                f"time {chosen[bad][0]:g} cannot be compared with these rows; give times above 0 and up to "
+                f"{outcome.time.max():g}."
+            )
+        return chosen
+    return np.unique(np.quantile(outcome.time[outcome.event], [0.25, 0.5, 0.75], method="nearest"))
+
+
+def _thinned(rows: int, most: int, rng: np.random.Generator, always: tuple[int, ...]) -> np.ndarray:
+    """Return all rows, or `most` of them at random, in order and with those that must be there."""
+    if rows <= most:
+        return np.arange(rows)
+    picked = rng.choice(rows, size=most, replace=False)
+    return np.unique(np.concatenate([picked, always]).astype(int))

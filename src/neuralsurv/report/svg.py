@@ -1,0 +1,213 @@
+"""Pictures as SVG text. Colours come from the style sheet of the page, so that they follow light, dark and print."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+WIDTH, HEIGHT = 520, 330
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 46
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Return round numbers from `low` to `high`, about `count` of them."""
+    if not high > low:
+        return [low]
+    raw = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(size * power for size in (1.0, 2.0, 2.5, 5.0, 10.0) if size * power >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(k * step, 12) for k in range(first, last + 1)]
+
+
+def number(value: float) -> str:
+    """Return a number with three digits, or all of them before the decimal point."""
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "–∞" if value < 0 else "–"
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+@dataclass
+class Chart:
+    """A picture with two axes.
+
+    Parameters
+    ----------
+    x, y : tuple of float
+        Ranges of the axes.
+    x_title, y_title : str
+        What they show.
+    alt : str
+        What the picture shows, for those who do not see it.
+    y_names : sequence of str, optional
+        Names in place of numbers on the vertical axis, from the top, for rows of intervals.
+    """
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    x_title: str
+    y_title: str
+    alt: str
+    y_names: Sequence[str] = ()
+    parts: list[str] = field(default_factory=list)
+    series: list[dict[str, Any]] = field(default_factory=list)
+    legend: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def _left(self) -> float:
+        return _LEFT if not self.y_names else min(220.0, 24 + 6.6 * max(len(name) for name in self.y_names))
+
+    @property
+    def _height(self) -> float:
+        return HEIGHT if not self.y_names else _TOP + _BOTTOM + 30 * len(self.y_names)
+
+    def _px(self, value: float) -> float:
+        low, high = self.x
+        share = (min(max(value, low), high) - low) / (high - low)
+        return round(self._left + share * (WIDTH - self._left - _RIGHT), 2)
+
+    def _py(self, value: float) -> float:
+        low, high = self.y
+        share = (min(max(value, low), high) - low) / (high - low)
+        return round(self._height - _BOTTOM - share * (self._height - _TOP - _BOTTOM), 2)
+
+    def _points(self, x: np.ndarray, y: np.ndarray) -> str:
+        return " ".join(f"{self._px(a)},{self._py(b)}" for a, b in zip(x, y, strict=True))
+
+    def line(
+        self,
+        name: str,
+        x: Any,
+        y: Any,
+        colour: int,
+        *,
+        steps: bool = False,
+        dashed: bool = False,
+        band: tuple[Any, Any] | None = None,
+        band_name: str = "",
+    ) -> None:
+        """Draw a line, as steps if it is one of steps, with a band around it.
+
+        Parameters
+        ----------
+        name : str
+            Its name in the legend and in the values shown under the pointer.
+        x, y : array-like
+            Its points.
+        colour : int
+            Number of its colour in the style sheet.
+        steps, dashed : bool
+            How it is drawn.
+        band : pair of array-like, optional
+            Lower and upper end.
+        band_name : str
+            What the band is, for the values under the pointer.
+        """
+        xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+        key = len(self.series)
+        entry: dict[str, Any] = {"name": name, "x": _rounded(xs), "y": _rounded(ys), "steps": steps, "colour": colour}
+        drawn = f'<g class="series" data-series="{key}">'
+        if band is not None:
+            low, high = (np.asarray(end, dtype=float) for end in band)
+            entry.update(low=_rounded(low), high=_rounded(high), band=band_name)
+            lower, upper = (stepped(xs, end) if steps else (xs, end) for end in (low, high))
+            outline = self._points(*lower) + " " + self._points(upper[0][::-1], upper[1][::-1])
+            drawn += f'<polygon class="band fill{colour}" points="{outline}"/>'
+        style = f"line stroke{colour}" + (" dashed" if dashed else "")
+        drawn += f'<polyline class="{style}" points="{self._points(*(stepped(xs, ys) if steps else (xs, ys)))}"/></g>'
+        self.parts.append(drawn)
+        self.series.append(entry)
+        self.legend.append((name, f"stroke{colour}" + (" dashed" if dashed else "")))
+
+    def dots(self, x: Any, y: Any, low: Any, high: Any, colour: int, words: Sequence[str]) -> None:
+        """Draw points with vertical intervals; `words` are shown by a browser when a point is pointed at."""
+        for a, b, c, d, text in zip(x, y, low, high, words, strict=True):
+            px = self._px(a)
+            self.parts.append(
+                f'<g class="dot"><title>{html.escape(text)}</title>'
+                f'<line class="line stroke{colour}" x1="{px}" x2="{px}" y1="{self._py(c)}" y2="{self._py(d)}"/>'
+                f'<circle class="mark{colour}" cx="{px}" cy="{self._py(b)}" r="4"/></g>'
+            )
+
+    def intervals(self, middle: Any, low: Any, high: Any, colour: int, words: Sequence[str]) -> None:
+        """Draw one horizontal interval for each of `y_names`."""
+        for k, (a, b, c, text) in enumerate(zip(middle, low, high, words, strict=True)):
+            y = _TOP + 30 * k + 15
+            self.parts.append(
+                f'<g class="dot"><title>{html.escape(text)}</title>'
+                f'<line class="thick stroke{colour}" x1="{self._px(b)}" x2="{self._px(c)}" y1="{y}" y2="{y}"/>'
+                f'<circle class="mark{colour}" cx="{self._px(a)}" cy="{y}" r="4.5"/></g>'
+            )
+
+    def bars(self, edges: Any, heights: Any, colour: int, words: Sequence[str]) -> None:
+        """Draw bars from 0, between edges."""
+        for left, right, height, text in zip(edges[:-1], edges[1:], heights, words, strict=True):
+            top, bottom = self._py(height), self._py(0.0)
+            start, width = self._px(left) + 1, self._px(right) - self._px(left) - 2
+            self.parts.append(
+                f'<rect class="bar fill{colour}" x="{start:.2f}" width="{width:.2f}" y="{top}" '
+                f'height="{bottom - top:.2f}"><title>{html.escape(text)}</title></rect>'
+            )
+
+    def rule(self, *, across: float | None = None, up: float | None = None, diagonal: bool = False) -> None:
+        """Draw a thin line to compare with."""
+        ends = []
+        if across is not None:
+            ends.append((self.x[0], across, self.x[1], across))
+        if up is not None:
+            ends.append((up, self.y[0], up, self.y[1]))
+        if diagonal:
+            ends.append((self.x[0], self.y[0], self.x[1], self.y[1]))
+        for x1, y1, x2, y2 in ends:
+            place = f'x1="{self._px(x1)}" y1="{self._py(y1)}" x2="{self._px(x2)}" y2="{self._py(y2)}"'
+            self.parts.append(f'<line class="rule" {place}/>')
+
+    def svg(self) -> str:
+        """Return the picture."""
+        bottom, left = self._height - _BOTTOM, self._left
+        lines = [f'<line class="axis" x1="{left}" x2="{WIDTH - _RIGHT}" y1="{bottom}" y2="{bottom}"/>']
+        for value in ticks(*self.x):
+            x = self._px(value)
+            lines.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{_TOP}" y2="{bottom}"/>')
+            lines.append(f'<text class="tick" x="{x}" y="{bottom + 17}" text-anchor="middle">{number(value)}</text>')
+        for k, name in enumerate(self.y_names):
+            base = _TOP + 30 * k + 19
+            lines.append(f'<text class="tick" x="{left - 8}" y="{base}" text-anchor="end">{html.escape(name)}</text>')
+        for value in () if self.y_names else ticks(*self.y):
+            y = self._py(value)
+            lines.append(f'<line class="grid" x1="{left}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
+            lines.append(f'<text class="tick" x="{left - 7}" y="{y + 4}" text-anchor="end">{number(value)}</text>')
+        middle = (left + WIDTH - _RIGHT) / 2
+        title = html.escape(self.x_title)
+        lines.append(f'<text class="title" x="{middle}" y="{self._height - 8}" text-anchor="middle">{title}</text>')
+        if self.y_title:
+            centre = (_TOP + bottom) / 2
+            lines.append(
+                f'<text class="title" transform="translate(14 {centre}) rotate(-90)" text-anchor="middle">'
+                f"{html.escape(self.y_title)}</text>"
+            )
+        head = (
+            f'<svg class="chart" viewBox="0 0 {WIDTH} {self._height:g}" role="img" aria-label="{html.escape(self.alt)}"'
+        )
+        box = f'data-box="{left:g} {WIDTH - _RIGHT} {_TOP} {bottom:g}" data-range="{self.x[0]!r} {self.x[1]!r}"'
+        return f"{head} {box}>{''.join(lines)}{''.join(self.parts)}</svg>"
+
+    def data(self) -> str:
+        """Return the lines as JSON that can stand inside an HTML page."""
+        return json.dumps({"x": self.x_title, "series": self.series}, ensure_ascii=False).replace("</", "<\\/")
+
+
+def stepped(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corners of a step function that takes the value y[k] from x[k] on."""
+    return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
+
+
+def _rounded(values: np.ndarray) -> list[float | None]:
+    return [float(f"{value:.4g}") if math.isfinite(value) else None for value in values.tolist()]

@@ -1,0 +1,158 @@
+"""``neuralsurv predict`` and ``neuralsurv inspect``."""
+
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import neuralsurv
+from cli.commands import QUICK, fitted_file, refused, run
+from neuralsurv.cli.predicting import parse_times
+from neuralsurv.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return fitted_file(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def model(files):
+    return neuralsurv.load(files[0])
+
+
+@pytest.fixture(scope="module")
+def frame(files):
+    return pd.read_csv(files[1])
+
+
+def test_survival_is_that_of_the_estimator(files, model, frame):
+    ended = run("predict", *files, "--times", "0.5,1", "--level", "0.8")
+    found = pd.read_csv(io.StringIO(ended.out))
+    expected = model.predict_survival(frame, [0.5, 1]).to_frame(0.8)
+    assert list(found.columns) == ["row", "time", "mean", "median", "lower", "upper", "extrapolated"]
+    np.testing.assert_allclose(found[["mean", "lower", "upper"]], expected[["mean", "lower", "upper"]], rtol=1e-5)
+    assert found["row"].tolist() == np.repeat(np.arange(40), 2).tolist()
+    assert ended.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ask"),
+    [
+        (("--times", "1", "--quantity", "hazard"), lambda m, x: m.predict_hazard(x, [1])),
+        (("--times", "1", "--quantity", "cumulative-hazard"), lambda m, x: m.predict_cumulative_hazard(x, [1])),
+        (("--times", "1", "--given", "0.5"), lambda m, x: m.predict_conditional_survival(x, [1], 0.5)),
+        (("--quantity", "quantile", "--share", "0.2"), lambda m, x: m.predict_quantile(x, 0.2)),
+        (("--quantity", "median"), lambda m, x: m.predict_median(x)),
+        (("--quantity", "event-time"), lambda m, x: m.predict_event_time(x)),
+        (("--quantity", "rmst", "--horizon", "1"), lambda m, x: m.predict_rmst(x, 1)),
+        (("--quantity", "rmst"), lambda m, x: m.predict_rmst(x, m.time_scale_)),
+    ],
+)
+def test_every_quantity(files, model, frame, arguments, ask):
+    found = run("predict", *files, *arguments, "--json").json
+    expected = ask(model, frame)
+    assert found["quantity"] == expected.name
+    means = [line["mean"] for line in found["predictions"]]
+    # JSON has no infinity: what is not reached is null.
+    for shown, value in zip(means, expected.mean.to_numpy().reshape(-1), strict=True):
+        assert shown == (pytest.approx(value) if np.isfinite(value) else None)
+
+
+def test_path_of_a_subject(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 30
+    table = pd.DataFrame({"who": range(n), "start": 0.0, "stop": rng.exponential(size=n) + 0.1, "dead": 1,
+                          "x": rng.normal(size=n)})  # fmt: skip
+    table.to_csv(tmp_path / "e.csv", index=False)
+    model = tmp_path / "m.neuralsurv"
+    columns = ("--time", "stop", "--event", "dead", "--entry", "start", "--id", "who")
+    assert run("fit", tmp_path / "e.csv", *columns, "--out", model, *QUICK).code == 0
+    path = pd.DataFrame({"who": "new", "start": [0.0, 0.5], "stop": [0.5, 2.0], "x": [0.0, 1.0]})
+    path.to_csv(tmp_path / "path.csv", index=False)
+    found = run("predict", model, tmp_path / "path.csv", "--quantity", "path", "--times", "0.5,1", "--json").json
+    expected = neuralsurv.load(model).predict_survival_path(path, [0.5, 1]).mean.to_numpy()[0]
+    assert [line["mean"] for line in found["predictions"]] == pytest.approx(expected)
+    assert found["predictions"][0]["id"] == "new"
+
+
+def test_extrapolation_is_said(files, model):
+    ended = run("predict", *files, "--times", f"1,{2 * model.time_scale_}")
+    assert ended.err.startswith("warning: beyond ")
+    assert pd.read_csv(io.StringIO(ended.out))["extrapolated"].sum() == 40
+
+
+def test_out_and_id(files, tmp_path):
+    out = tmp_path / "p.parquet"
+    ended = run("predict", *files, "--quantity", "median", "--id", "name", "--out", out)
+    assert ended.out == f"wrote {out}: 40 lines ({out.stat().st_size / 1e3:.0f} kB)\n"
+    found = pd.read_parquet(out)
+    assert found["name"].tolist() == [f"person {k}" for k in range(40)]
+    assert "exists already" in refused("predict", *files, "--quantity", "median", "--out", out)
+    summary = run("predict", *files, "--quantity", "median", "--out", out, "--force", "--json").json
+    assert summary["lines"] == 40
+
+
+def test_an_input_is_never_replaced(files):
+    before = [path.read_bytes() for path in files]
+    for path in files:
+        told = refused("predict", *files, "--quantity", "median", "--out", path, "--force")
+        assert "is also read by this command" in told
+    assert [path.read_bytes() for path in files] == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "--quantity survival needs --times, for example --times 90,180,365."),
+        (("--quantity", "survivl"), "there is no quantity 'survivl' (--quantity); did you mean 'survival'?"),
+        (("--quantity", "median", "--times", "1"), "--quantity median does not take --times."),
+        (("--quantity", "median", "--given", "1"), "--given goes with --quantity survival only."),
+        (("--times", "1", "--horizon", "1"), "--horizon goes with --quantity rmst only."),
+        (("--times", "1", "--level", "2"), "level=2.0 must lie strictly between 0 and 1"),
+        (("--times", "1", "--id", "nmae"), "there is no column 'nmae' (--id); did you mean 'name'?"),
+        (("--times", "1", "--out", "x.xlsx"), "the kind of 'x.xlsx' is not known by its name"),
+        (("--times", "-1"), "times holds -1; every time must be"),
+    ],
+)
+def test_wrong_questions(files, arguments, message):
+    assert message in refused("predict", *files, *arguments)
+
+
+def test_rows_that_do_not_suit_the_model(files, frame, tmp_path):
+    path = tmp_path / "people.csv"
+    frame.drop(columns="stage").to_csv(path, index=False)
+    assert "there is no column 'stage' (used by the model)" in refused("predict", files[0], path, "--times", "1")
+    frame.assign(stage="IV").to_csv(path, index=False)
+    told = refused("predict", files[0], path, "--times", "1")
+    assert "column 'stage' has the value 'IV' in 40 rows" in told
+    assert "there is no file" in refused("predict", tmp_path / "no.neuralsurv", path, "--times", "1")
+    assert "is not a model file" in refused("predict", path, path, "--times", "1")
+
+
+def test_times():
+    assert parse_times("1, 2.5,3").tolist() == [1, 2.5, 3]
+    assert parse_times("0:1:0.1").tolist() == pytest.approx(np.linspace(0, 1, 11))
+    assert parse_times("0:1:0.3").tolist() == pytest.approx([0, 0.3, 0.6, 0.9])
+    for text in ("", "a", "1:2", "2:1:1", "0:1:0", "0:inf:1"):
+        with pytest.raises(InputError, match="is not understood; give times with commas"):
+            parse_times(text)
+    with pytest.raises(InputError, match="are 1000001 times; give at most 100000"):
+        parse_times("0:1:0.000001")
+
+
+def test_inspect(files, model, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    ended = run("inspect", files[0])
+    assert str(model.summary()) in ended.out
+    assert "Outcome: time = years, event = died" in ended.out
+    rows = [" ".join(line.split()) for line in ended.out.splitlines()]
+    assert "stage category II, III not allowed" in rows
+    assert "dose number – allowed" in rows
+    found = run("inspect", files[0], "--json").json
+    assert found["training"] == model.training_
+    assert found["diagnostics"]["sweeps"] == model.diagnostics_.sweeps
+    assert [column["name"] for column in found["columns"]] == ["age", "dose", "stage"]
+    assert json.loads(json.dumps(found)) == found

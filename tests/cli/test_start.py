@@ -1,0 +1,187 @@
+"""The command as a person or a script starts it: a real process, a real terminal."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from cli.commands import QUICK, cohort_file, run
+from neuralsurv import __version__
+from neuralsurv.cli.arguments import complete_column
+
+COMMAND = [sys.executable, "-m", "neuralsurv"]
+ROLES = ["--time", "years", "--event", "died"]
+
+
+def start(*arguments, **options):
+    texts = [str(argument) for argument in arguments]
+    return subprocess.run([*COMMAND, *texts], capture_output=True, text=True, encoding="utf-8", **options)
+
+
+def in_terminal(*arguments):
+    """Run a command in a pseudo-terminal; return its exit code and all that appeared on the screen."""
+    pid, screen = pty.fork()
+    if pid == 0:  # pragma: no cover
+        os.environ.update(COLUMNS="120", TERM="xterm-256color")
+        os.execv(sys.executable, [*COMMAND, *(str(argument) for argument in arguments)])
+    shown = b""
+    while True:
+        try:
+            data = os.read(screen, 4096)
+        except OSError:
+            break
+        if not data:
+            break
+        shown += data
+    os.close(screen)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode("utf-8")
+
+
+def test_help_comes_without_the_heavy_imports():
+    code = (
+        "import sys\nfrom neuralsurv.cli.start import main\nsys.argv = ['neuralsurv', '--help']\ntry:\n    main()\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        "print(sorted({'torch', 'pandas', 'sklearn', 'scipy', 'numpy', 'matplotlib'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, encoding="utf-8")
+    assert found.stdout.strip().endswith("[]")
+    for name in ("demo", "fit", "evaluate", "predict", "report", "inspect"):
+        assert re.search(rf"\b{name}\b", found.stdout)
+    assert "Exit codes: 0 done" in found.stdout
+
+
+def test_a_terminal_shows_progress_colour_and_the_result(tmp_path):
+    out = tmp_path / "m.neuralsurv"
+    code, screen = in_terminal("fit", cohort_file(tmp_path), *ROLES, "--out", out, *QUICK)
+    assert code == 0, screen
+    assert "━" in screen, "a progress bar"
+    assert "\x1b[36mnote: " in screen
+    assert f"wrote {out}" in screen.replace("\r\n", "")
+    assert out.exists()
+
+
+def test_a_terminal_shows_one_sentence_for_wrong_input(tmp_path):
+    code, screen = in_terminal("fit", cohort_file(tmp_path), "--time", "yaers", "--event", "died", "--out", "x")
+    assert code == 2
+    assert "did you mean 'years'?" in screen
+    assert "Traceback" not in screen
+    assert len(screen.strip().splitlines()) == 1
+
+
+def test_a_script_gets_json_and_exit_codes(tmp_path):
+    table = cohort_file(tmp_path)
+    assert run("fit", table, *ROLES, "--out", tmp_path / "m.neuralsurv", *QUICK).code == 0
+    good = start("inspect", tmp_path / "m.neuralsurv", "--json")
+    assert (good.returncode, good.stderr) == (0, "")
+    assert json.loads(good.stdout)["training"]["rows"] == 40
+    # Another process closes the pipe after the first line.
+    pipe = f"{sys.executable} -m neuralsurv predict {tmp_path}/m.neuralsurv {table} --times 0:1:0.01 | head -n 1"
+    cut = subprocess.run(["bash", "-c", f"set -o pipefail; {pipe}"], capture_output=True, text=True)
+    assert cut.stdout == "row,time,mean,median,lower,upper,extrapolated\n"
+    assert cut.stderr == ""
+    assert cut.returncode == 0
+
+
+def test_interrupt_ends_with_130_and_writes_nothing(tmp_path):
+    table = cohort_file(tmp_path)
+    heavy = ["--folds", "2", "--repeats", "500", *QUICK, "--out", str(tmp_path / "scores.csv")]
+    process = subprocess.Popen(
+        [*COMMAND, "evaluate", str(table), *ROLES, *heavy], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        # The notes on the columns come before the first fit.
+        assert process.stderr is not None
+        process.stderr.readline()
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert err.strip().splitlines()[-1] == "error: interrupted; nothing was written."
+    assert "Traceback" not in err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == [table]
+
+
+def test_version():
+    assert run("--version").out == f"neuralsurv {__version__}\n"
+
+
+def test_usage_errors_end_with_2():
+    unknown = run("ft")
+    assert unknown.code == 2
+    assert "No such command 'ft'" in unknown.err
+    assert run("predict").code == 2
+    assert run("fit", "--nothing").code == 2
+
+
+def test_unexpected_errors_are_one_sentence_unless_debugged(monkeypatch, tmp_path):
+    def broken(*_, **__):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("neuralsurv.cli.inspecting.run", broken)
+    ended = run("inspect", tmp_path)
+    assert ended.code == 1
+    assert ended.err == "error: unexpected ZeroDivisionError: a bug. Run neuralsurv --debug … to see where.\n"
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        run("--debug", "inspect", tmp_path)
+
+
+def test_no_memory_is_said(monkeypatch, tmp_path):
+    def hungry(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("neuralsurv.cli.inspecting.run", hungry)
+    ended = run("inspect", tmp_path)
+    assert ended.code == 2
+    assert "there is not enough memory for this; use fewer rows, times or draws." in ended.err
+
+
+def test_without_typer_the_command_says_what_to_install():
+    code = "import sys; sys.modules['typer'] = None; from neuralsurv.cli.start import main; main()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr == "error: the command line needs typer: pip install 'neuralsurv[cli]'.\n"
+
+
+def test_demo_is_a_command(monkeypatch, tmp_path):
+    called = []
+    monkeypatch.setattr("neuralsurv.cli.demo.main", called.append)
+    assert run("demo", "--out", tmp_path, "--rows", 30).code == 0
+    assert called == [["--out", str(tmp_path), "--rows", "30"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["neuralsurv", "ev"], ["evaluate"]),
+        (["neuralsurv", "fit", "{table}", "--time", "y"], ["years"]),
+        (["neuralsurv", "fit", "{table}", "--unit", "w"], ["weeks"]),
+    ],
+)
+def test_shell_completion(tmp_path, words, offered):
+    texts = [word.format(table=cohort_file(tmp_path)) for word in words]
+    environment = {
+        **os.environ,
+        "_NEURALSURV_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(texts),
+        "COMP_CWORD": str(len(texts) - 1),
+    }
+    assert start(env=environment).stdout.split() == offered
+
+
+def test_completion_of_columns_never_fails(tmp_path):
+    (tmp_path / "a.tsv").write_text("age\tarm\tdose\n", encoding="utf-8")
+    for name, offered in (("nothing.csv", []), ("a.parquet", []), ("a.tsv", ["age", "arm"])):
+        context = SimpleNamespace(params={"data": tmp_path / name}, args=[])
+        assert complete_column(context, "a") == offered
+    assert complete_column(SimpleNamespace(params={}, args=["x"]), "a") == []
