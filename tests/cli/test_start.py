@@ -105,7 +105,7 @@ def test_interrupt_ends_with_130_and_writes_nothing(tmp_path):
             out, err = process.communicate(timeout=120)
         finally:
             process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert err.strip().splitlines()[-1] == "error: interrupted; nothing was written."
     assert "Traceback" not in err
     assert out == ""

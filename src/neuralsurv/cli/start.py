@@ -18,6 +18,11 @@ def main() -> None:
     except ImportError:
         sys.stderr.write("error: the command line needs typer: pip install 'neuralsurv[cli]'.\n")
         raise SystemExit(BAD_INPUT) from None
-    from neuralsurv.cli.application import app
+    try:
+        from neuralsurv.cli.application import app
 
-    app(prog_name="neuralsurv")
+        app(prog_name="neuralsurv")
+    except KeyboardInterrupt:
+        # The commands say this themselves; here it came before one began, or while the last was put away.
+        sys.stderr.write("error: interrupted; nothing was written.\n")
+        raise SystemExit(INTERRUPTED) from None
