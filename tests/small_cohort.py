@@ -52,3 +52,9 @@ def quick_model(**parameters: Any) -> NeuralSurv:
         "random_state": 0,
     }
     return NeuralSurv(**settings | parameters)
+
+
+def quick_default(**parameters: Any) -> NeuralSurv:
+    """Return an estimator of the default preset with a small network, some of its parameters replaced."""
+    settings: dict[str, Any] = {"hidden": (4,), "draws": 40, "verbose": False, "random_state": 0}
+    return NeuralSurv(**settings | parameters)

@@ -126,7 +126,7 @@ def test_a_wider_tolerance_of_the_mode_takes_fewer_steps(caplog: pytest.LogCaptu
 
 def test_an_unknown_preset_is_refused_when_fitted_and_not_before() -> None:
     model = NeuralSurv(preset="papers")
-    with pytest.raises(InputError, match="preset 'papers' is not known; use one of paper"):
+    with pytest.raises(InputError, match="preset 'papers' is not known; use one of default, paper"):
         model.fit(COHORT.x, COHORT.y)
 
 

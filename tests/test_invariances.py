@@ -1,4 +1,7 @@
-"""What must not change a fit: the order of the rows, the unit of time, and how people are written down as rows."""
+"""What must not change a fit: the order of the rows, the unit of time, and how people are written down as rows.
+
+These are fits of the paper preset, compared draw by draw; those of the default are in test_default_preset.py.
+"""
 
 from typing import Any
 

@@ -1,12 +1,13 @@
 """Choices: the preset's where nothing is given, the user's where something is, and a check of each."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from neuralsurv.errors import InputError
-from neuralsurv.presets import PAPER, PRESETS, Choices, resolve
+from neuralsurv.presets import DEFAULT, PAPER, PRESETS, Choices, DefaultChoices, resolve
 
 # One value for each choice that differs from the preset's.
 OTHER = {
@@ -28,17 +29,38 @@ OTHER = {
 }
 
 
+# The same for the default preset.
+WORDS = {"activation": "tanh", "curvature": "fisher"}
+
+
+def another(name: str, value: Any) -> Any:
+    """Return another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, str):
+        return WORDS[name]
+    return (4, 5) if isinstance(value, tuple) else value + 1
+
+
+OTHER_DEFAULT = {name: another(name, value) for name, value in asdict(DEFAULT).items()}
+
+
 def test_every_choice_is_tried_here():
     assert list(OTHER) == [field.name for field in fields(Choices)]
+    assert list(OTHER_DEFAULT) == [field.name for field in fields(DefaultChoices)]
+    assert {"hidden", "headroom", "average"} < OTHER_DEFAULT.keys()
 
 
 def test_presets():
-    assert PRESETS == {"paper": PAPER}
+    assert PRESETS == {"default": DEFAULT, "paper": PAPER}
     assert resolve("paper") == PAPER
+    assert resolve("default") == DEFAULT
 
 
 def test_none_takes_the_value_of_the_preset():
     assert resolve("paper", **dict.fromkeys(OTHER)) == PAPER
+    # None is no choice, so that of the other preset may be named too.
+    assert resolve("default", **dict.fromkeys([*OTHER, *OTHER_DEFAULT])) == DEFAULT
 
 
 @pytest.mark.parametrize("name", OTHER)
@@ -74,13 +96,76 @@ def test_values_become_plain(given, wanted):
 
 @pytest.mark.parametrize("preset", ["papier", "", None, ["paper"], 3])
 def test_unknown_preset(preset):
-    with pytest.raises(InputError, match=r"preset .* is not known; use one of paper\."):
+    with pytest.raises(InputError, match=r"preset .* is not known; use one of default, paper\."):
         resolve(preset)
 
 
 def test_unknown_choice():
-    with pytest.raises(InputError, match=r"'hiden' is not a choice; the choices are hidden, activation, .*solver\."):
+    message = r"^hiden=\(4,\) is not a choice of the preset 'paper', whose choices are hidden, activation, .*solver\."
+    with pytest.raises(InputError, match=message):
         resolve("paper", hiden=(4,))
+
+
+@pytest.mark.parametrize("name", OTHER_DEFAULT)
+def test_a_given_value_takes_the_place_of_one_choice_of_the_default(name):
+    assert OTHER_DEFAULT[name] != getattr(DEFAULT, name)
+    expected = {**asdict(DEFAULT), name: OTHER_DEFAULT[name]}
+    assert asdict(resolve("default", **{name: OTHER_DEFAULT[name]})) == expected
+
+
+@pytest.mark.parametrize("name", sorted(OTHER.keys() - OTHER_DEFAULT.keys()))
+def test_the_default_refuses_what_only_the_paper_has(name):
+    message = rf"^{name}=.* is not a choice of the preset 'default', whose choices are hidden, .*max_sweeps\."
+    with pytest.raises(InputError, match=message):
+        resolve("default", **{name: OTHER[name]})
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_DEFAULT.keys() - OTHER.keys()))
+def test_the_paper_refuses_what_only_the_default_has(name):
+    with pytest.raises(InputError, match=rf"^{name}=.* is not a choice of the preset 'paper', whose choices are"):
+        resolve("paper", **{name: OTHER_DEFAULT[name]})
+
+
+def test_choices_of_your_own_are_taken_and_checked():
+    mine = replace(DEFAULT, bumps=2, hidden=[3])
+    assert resolve(mine, headroom=7) == replace(DEFAULT, bumps=2, hidden=(3,), headroom=7.0)
+    assert resolve(replace(PAPER, rho=2.0)) == replace(PAPER, rho=2.0)
+    with pytest.raises(InputError, match=r"^rho=2\.0 is not a choice of the preset given, whose choices are hidden"):
+        resolve(mine, rho=2.0)
+    with pytest.raises(InputError, match=r"^bumps=-1 must be a whole number of at least 0\."):
+        resolve(replace(DEFAULT, bumps=-1))
+
+
+@pytest.mark.parametrize("headroom", [1, 1.0, 0.5])
+def test_a_ceiling_below_the_average_is_refused(headroom):
+    message = rf"^headroom={headroom:g} must exceed 1: the ceiling of the hazard lies above its average\."
+    with pytest.raises(InputError, match=message):
+        resolve("default", headroom=headroom)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"headroom": 0}, "must be a positive number"),
+        ({"headroom": float("inf")}, "must be a positive number"),
+        ({"tolerance": -1}, "must be a positive number"),
+        ({"bumps": 1.5}, "must be a whole number of at least 0"),
+        ({"relinearise": -1}, "must be a whole number of at least 0"),
+        ({"quadrature_points": 1}, "must be a whole number of at least 2"),
+        ({"max_sweeps": 0}, "must be a whole number of at least 1"),
+        ({"curvature": "best"}, "is not known; use one of exact, fisher, polya-gamma"),
+        ({"average": 1}, "must be True or False"),
+        ({"linear": "yes"}, "must be True or False"),
+        ({"per_covariate": "no"}, "must be True or False"),
+        ({"hyper_priors": 0}, "must be True or False"),
+        ({"hidden": 4}, "must hold whole numbers of at least 1"),
+    ],
+    ids=str,
+)
+def test_choices_of_the_default_are_checked(given, message):
+    (name,) = given
+    with pytest.raises(InputError, match=rf"^{name}=.* {message}"):
+        resolve("default", **given)
 
 
 @pytest.mark.parametrize("value", ["best", 3, ["em"], np.array(["a", "b"])])

@@ -15,6 +15,8 @@ COLLAPSE_SHARE = 0.05
 EXPOSURE_SHARE = 0.05
 # A hazard above this share of its ceiling can hardly rise any further.
 CEILING_SHARE = 0.5
+# That it does so in less than this share of the time at risk is not worth a word.
+CROWDED_SHARE = 0.01
 # Fewer events than this tell next to nothing; the curves are then the prior's.
 FEW_EVENTS = 5
 # Information that the low-rank solver may give up without a word, in nats.
@@ -165,7 +167,7 @@ def _diagnose_default(fit: AdditiveFit) -> Diagnostics:
             "bands are little more than the prior's."
         )
     crowded = float(exposure @ (share_of_ceiling > CEILING_SHARE).double() / exposure.sum())
-    if crowded > 0:
+    if crowded > CROWDED_SHARE:
         messages.append(
             f"the hazard comes close to its ceiling in {crowded:.1%} of the time at risk and can hardly rise there; "
             "raise headroom."

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from false_alarm import z_bound
 from neuralsurv.model import hazard as hazard_module
-from neuralsurv.model.hazard import ClosedForm, Half, MonteCarlo, hazard, log_baseline
+from neuralsurv.model.hazard import ClosedForm, Constant, Half, MonteCarlo, hazard, log_baseline
 from neuralsurv.model.network import ACTIVATIONS, MLP
 from neuralsurv.model.prior import WeightPrior
 from neuralsurv.model.rows import DenseRows
@@ -215,3 +215,18 @@ def test_monte_carlo_uses_the_same_draws_at_every_point_and_every_call():
     apart = torch.cat([form(time[i : i + 1], x[i : i + 1]) for i in range(len(time))])
     torch.testing.assert_close(apart, whole, rtol=1e-13, atol=0)
     assert not torch.equal(replace(form, seed=5)(time, x), whole)
+
+
+def test_a_constant_normaliser_is_one_number_at_every_point():
+    time, x = tensor([0.0, 0.5, 9.0]), tensor([[1.0, 2.0]] * 3)
+    found = Constant(0.03)(time, x)
+    assert found.tolist() == [0.03] * 3
+    assert found.dtype == torch.float64
+    assert torch.equal(Constant(0.5)(time, x), Half()(time, x))
+
+
+def test_with_the_constant_the_middle_of_the_prior_has_hazard_phi():
+    # sigma(-log(h - 1)) = 1 / h: the offset and the normaliser of the default preset cancel.
+    headroom = 30.0
+    found = hazard(tensor(2.0), tensor(0.3), tensor(-math.log(headroom - 1)), tensor(1 / headroom), rho=1.0)
+    assert float(found) == pytest.approx(2.0, rel=1e-14)

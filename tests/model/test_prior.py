@@ -8,7 +8,7 @@ import torch
 from scipy.special import polygamma
 
 from false_alarm import FALSE_ALARM, z_bound
-from neuralsurv.model.prior import Gamma, WeightPrior
+from neuralsurv.model.prior import Gamma, Group, GroupedPrior, Held, WeightPrior
 
 DRAWS = 100_000
 LAWS = pytest.mark.parametrize("law", [Gamma(1.0, 1.0), Gamma(0.4, 3.0), Gamma(50.0, 20.0)], ids=str)
@@ -100,3 +100,68 @@ def test_weight_draws_follow_the_generator():
     first, again, other = (prior.draw(torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+# -------------------------------------------------------------------------------------------------------- held
+
+
+def test_a_held_phi_is_one_value_in_every_way():
+    held = Held(0.25)
+    assert held.mean == 0.25
+    assert held.mean_log == pytest.approx(math.log(0.25), rel=1e-15)
+    assert [held.quantile(p) for p in (0.001, 0.5, 0.999)] == [0.25] * 3
+    assert held.interval() == held.interval(0.5) == (0.25, 0.25)
+    generator = torch.Generator().manual_seed(1)
+    before = generator.get_state()
+    draws = held.draw(4, generator)
+    assert draws.tolist() == [0.25] * 4
+    assert draws.dtype == torch.float64
+    assert torch.equal(generator.get_state(), before), "nothing is random here"
+
+
+def test_a_held_phi_is_the_limit_of_a_gamma():
+    tight = Gamma(0.25 * 1e9, 1e9)
+    assert Held(0.25).mean == pytest.approx(tight.mean)
+    assert Held(0.25).mean_log == pytest.approx(tight.mean_log, rel=1e-8)
+
+
+# ------------------------------------------------------------------------------------------------------ groups
+
+GROUPS = (Group("first", 0, 2, median=0.5, spread=0.7), Group("last", 3, 6, median=2.0, spread=0.3))
+GROUPED = GroupedPrior(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], dtype=torch.float64), GROUPS)
+
+
+def test_scales_divide_the_precisions_of_their_group_only():
+    log_scales = torch.tensor([math.log(2.0), math.log(0.1)], dtype=torch.float64)
+    torch.testing.assert_close(
+        GROUPED.multipliers(log_scales), torch.tensor([2.0, 2.0, 1.0, 0.1, 0.1, 0.1], dtype=torch.float64)
+    )
+    expected = torch.tensor([1 / 4, 2 / 4, 3.0, 4 / 0.01, 5 / 0.01, 6 / 0.01], dtype=torch.float64)
+    torch.testing.assert_close(GROUPED.at(log_scales).precision, expected)
+    assert GROUPED.unit.tolist() == [1, 2, 3, 4, 5, 6], "the prior itself is left alone"
+
+
+def test_log_density_is_that_of_a_lognormal_law_relative_to_its_median():
+    torch.testing.assert_close(GROUPED.medians, torch.tensor([0.5, 2.0], dtype=torch.float64).log())
+    assert GROUPED.spreads.tolist() == [0.7, 0.3]
+    assert GROUPED.log_density(GROUPED.medians) == 0
+    at = torch.tensor([0.3, -1.1], dtype=torch.float64)
+    expected = sum(
+        scipy.stats.norm.logpdf(float(value), math.log(group.median), group.spread)
+        - scipy.stats.norm.logpdf(math.log(group.median), math.log(group.median), group.spread)
+        for value, group in zip(at, GROUPS, strict=True)
+    )
+    assert GROUPED.log_density(at) == pytest.approx(expected, rel=1e-12)
+
+
+def test_without_groups_there_is_nothing_to_scale():
+    prior = GroupedPrior(torch.tensor([2.0, 3.0], dtype=torch.float64), ())
+    nothing = torch.zeros(0, dtype=torch.float64)
+    assert prior.log_density(nothing) == 0
+    assert prior.at(nothing).precision.tolist() == [2.0, 3.0]
+    assert prior.medians.shape == prior.spreads.shape == (0,)
+
+
+def test_every_group_needs_its_scale():
+    with pytest.raises(ValueError, match="argument"):
+        GROUPED.multipliers(torch.zeros(1, dtype=torch.float64))

@@ -3,11 +3,13 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy.integrate import quad
 from torch import Tensor
 
-from neuralsurv.model.quadrature import GaussLegendre, Nodes, Rule, Trapezoid, missing_share
+from neuralsurv.model.quadrature import GaussLegendre, Nodes, Rule, ShiftedLog, Trapezoid, missing_share
 
 
 def tensor(values) -> Tensor:
@@ -187,3 +189,69 @@ def test_missing_share_by_hand():
 def test_missing_share_is_everything_where_all_rows_end_before_the_first_grid_point():
     entry, time, weight = tensor([0.0]), tensor([0.2]), tensor([1.0])
     assert missing_share(entry, time, weight, Trapezoid(5).nodes(entry, time, rho=1.0), rho=1.0) == 1.0
+
+
+# --------------------------------------------------------------------------------------------------- shifted log
+
+
+def rate(t):
+    """A hazard that changes by factors, quickly at first."""
+    return 1 / (1 + np.exp(-(np.log(t + 0.05) + np.sin(2 * np.log(t + 0.05)))))
+
+
+@pytest.mark.parametrize("rho", [1.0, 1.7, 0.5])
+@pytest.mark.parametrize(("entry", "time"), [(0.01, 1.0), (0.1, 0.8), (0.3, 0.31), (0.99, 1.0)])
+def test_shifted_log_is_the_integral(rho, entry, time):
+    expected, _ = quad(lambda t: t ** (rho - 1) * rate(t), entry, time, epsabs=0, epsrel=1e-12)
+    nodes = ShiftedLog(24, shift=0.05).nodes(tensor([entry]), tensor([time]), rho)
+    assert float(integrals(nodes, lambda t: tensor(rate(t.numpy())), 1)) == pytest.approx(expected, rel=1e-9)
+
+
+# At time 0 the weight function is no polynomial of the clock unless rho = 1; the error then falls slowly.
+@pytest.mark.parametrize(("rho", "error"), [(1.0, 1e-9), (1.7, 1e-4)])
+def test_shifted_log_from_time_zero(rho, error):
+    expected, _ = quad(lambda t: t ** (rho - 1) * rate(t), 0, 1, epsabs=0, epsrel=1e-12, limit=200)
+    nodes = ShiftedLog(24, shift=0.05).nodes(tensor([0.0]), tensor([1.0]), rho)
+    assert float(integrals(nodes, lambda t: tensor(rate(t.numpy())), 1)) == pytest.approx(expected, rel=error)
+
+
+def test_shifted_log_beats_even_nodes_where_the_hazard_changes_early():
+    expected, _ = quad(lambda t: 1 / (t + 0.01), 0, 1, epsabs=0, epsrel=1e-12)
+    zero, one = tensor([0.0]), tensor([1.0])
+    errors = [
+        abs(float(integrals(rule.nodes(zero, one, 1.0), lambda t: 1 / (t + 0.01), 1)) / expected - 1)
+        for rule in (ShiftedLog(8, shift=0.02), GaussLegendre(8))
+    ]
+    assert errors[0] < 1e-5
+    assert errors[1] > 1e-2
+
+
+def test_shifted_log_is_exact_for_polynomials_of_the_logarithm_over_time():
+    shift = 0.2
+    nodes = ShiftedLog(3, shift).nodes(ENTRY, TIME, rho=1.0)
+    for power in range(6):
+        found = integrals(nodes, lambda t, power=power: torch.log(t + shift) ** power / (t + shift), len(TIME))
+        low, high = torch.log(ENTRY + shift), torch.log(TIME + shift)
+        exact = (high ** (power + 1) - low ** (power + 1)) / (power + 1)
+        torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-14)
+
+
+def test_shifted_log_nodes_lie_inside_their_row_with_positive_weights():
+    nodes = ShiftedLog(6, shift=0.01).nodes(ENTRY, TIME, rho=1.0)
+    assert nodes.row.tolist() == [row for row in range(len(TIME)) for _ in range(6)]
+    assert bool((nodes.weight > 0).all())
+    assert bool((nodes.time > ENTRY[nodes.row]).all())
+    assert bool((nodes.time < TIME[nodes.row]).all())
+
+
+def test_shifted_log_takes_the_time_at_risk():
+    # Exposure is the integral of t + shift over the clock: not a polynomial, but nearly so over few log units.
+    weight = tensor([1.0, 2.0, 0.5, 3.0, 1.0])
+    assert missing_share(ENTRY, TIME, weight, ShiftedLog(8, shift=0.1).nodes(ENTRY, TIME, 1.0), 1.0) == pytest.approx(
+        0, abs=1e-11
+    )
+
+
+def test_shifted_log_gives_an_empty_row_no_mass():
+    nodes = ShiftedLog(4, shift=0.1).nodes(tensor([0.4]), tensor([0.4]), rho=1.0)
+    assert nodes.weight.tolist() == [0.0] * 4

@@ -1,0 +1,215 @@
+"""The additive network against its formula written out for one point, and its derivatives against torch.func."""
+
+import math
+from dataclasses import fields
+
+import pytest
+import torch
+from torch import Tensor
+
+from false_alarm import z_bound
+from neuralsurv.model.additive import Additive, sparse_draw
+from neuralsurv.model.network import MLP
+from neuralsurv.model.time_basis import TimeBasis
+
+BASIS = TimeBasis(shift=0.1, center=-1.0, spread=0.8, bumps=(-1.0, 0.2, 1.1), width=0.7)
+POINTS, COVARIATES = 9, 2
+PARTS = {"none": None, "linear": (), "one layer": (5,), "two layers": (4, 3)}
+every_network = pytest.mark.parametrize("hidden", PARTS.values(), ids=PARTS)
+
+
+def normal(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def network_of(
+    hidden: tuple[int, ...] | None, activation: str = "tanh", covariates: int = COVARIATES, varying: bool = False
+) -> Additive:
+    inner = None if hidden is None else MLP(covariates, hidden, activation)
+    origin = torch.zeros(0, dtype=torch.float64) if inner is None else normal(inner.size, seed=7)
+    return Additive(covariates, BASIS, -2.5, inner, origin, varying=varying)
+
+
+def points(covariates: int = COVARIATES) -> tuple[Tensor, Tensor]:
+    return normal(POINTS, seed=1).abs(), normal(POINTS, covariates, seed=2)
+
+
+def written_out(network: Additive, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
+    """The formula of the module for one point, term by term."""
+    d, bumps = network.covariates, len(BASIS.bumps)
+    w, trend, c, v, bias, delta = theta.split([d, 1, bumps, d * network.varying, 1, len(network.origin)])
+    clock = (torch.log(time + BASIS.shift) - BASIS.center) / BASIS.spread
+    g = network.offset + bias[0] + (w * x).sum() + trend[0] * clock
+    if network.varying:
+        g = g + (v * x).sum() * clock
+    for weight, at in zip(c, BASIS.bumps, strict=True):
+        g = g + weight * torch.exp(-((clock - at) ** 2) / (2 * BASIS.width**2))
+
+    def f(weights: Tensor) -> Tensor:
+        current = torch.cat([clock[None], x])
+        assert network.inner is not None
+        *hidden, last = network.inner.layers(weights)
+        for matrix, shift in hidden:
+            current = torch.tanh(matrix @ current + shift)
+        return (last[0] @ current + last[1])[0]
+
+    return g if network.inner is None else g + f(network.origin + delta) - f(network.origin)
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-12)
+
+
+@every_network
+@pytest.mark.parametrize("varying", [False, True])
+def test_value_is_the_formula(hidden, varying):
+    network = network_of(hidden, varying=varying)
+    theta, (time, x) = normal(network.size, seed=3), points()
+    expected = torch.stack([written_out(network, theta, t, row) for t, row in zip(time, x, strict=True)])
+    close(network.value(theta, time, x), expected)
+
+
+@every_network
+@pytest.mark.parametrize("varying", [False, True])
+@pytest.mark.parametrize("at", ["zero", "elsewhere"])
+def test_jacobian_is_that_of_autograd(hidden, at, varying):
+    network = network_of(hidden, varying=varying)
+    theta = torch.zeros(network.size, dtype=torch.float64) if at == "zero" else normal(network.size, seed=3)
+    time, x = points()
+    expected = torch.func.jacrev(lambda weights: network.value(weights, time, x))(theta)
+    close(network.jacobian(theta, time, x), expected)
+    value, rows = network.value_and_rows(theta, time, x)
+    close(value, network.value(theta, time, x))
+    close(rows.dense(), expected)
+    v, u = normal(network.size, seed=4), normal(POINTS, seed=5)
+    close(network.jvp(theta, time, x, v), expected @ v)
+    close(network.vjp(theta, time, x, u), expected.T @ u)
+
+
+@every_network
+@pytest.mark.parametrize("varying", [False, True])
+def test_bind_gives_the_value_and_its_pullback(hidden, varying):
+    network = network_of(hidden, varying=varying)
+    time, x = points()
+    evaluate = network.bind(time, x)
+    u = normal(POINTS, seed=5)
+    for seed in (3, 6):
+        theta = normal(network.size, seed=seed)
+        value, pullback = evaluate(theta)
+        close(value, network.value(theta, time, x))
+        _, vjp = torch.func.vjp(lambda weights: network.value(weights, time, x), theta)
+        close(pullback(u), vjp(u)[0])
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "silu"])
+def test_every_activation(activation):
+    network = network_of((5,), activation)
+    theta, (time, x) = normal(network.size, seed=3), points()
+    close(
+        network.jacobian(theta, time, x),
+        torch.func.jacrev(lambda weights: network.value(weights, time, x))(theta),
+    )
+
+
+@every_network
+def test_all_weights_at_zero_give_the_offset(hidden):
+    network = network_of(hidden)
+    assert torch.equal(network.initial(torch.Generator()), torch.zeros(network.size, dtype=torch.float64))
+    close(network.value(network.initial(torch.Generator()), *points()), torch.full((POINTS,), -2.5).double())
+    assert not network.symmetric
+
+
+def test_sizes_and_names():
+    network = network_of((5,))
+    # Two covariates, the clock, three bumps, the bias; then (3 inputs and a bias) times 5, and 5 with a bias.
+    assert network.linear_size == 2 + 1 + 3 + 1
+    assert network.size == 7 + 4 * 5 + 6
+    assert (network.hidden, network.activation) == ((5,), "tanh")
+    assert network.value_and_rows(network.initial(torch.Generator()), *points())[1].shape == (POINTS, 33)
+
+
+def test_without_a_network():
+    network = network_of(None)
+    assert network.size == network.linear_size == 7
+    assert (network.hidden, network.activation) == ((), "")
+    time, x = points()
+    ones = torch.ones(POINTS, 1, dtype=torch.float64)
+    close(network.jacobian(normal(7, seed=3), time, x), torch.cat([x, BASIS.columns(time), ones], 1))
+
+
+def test_without_covariates():
+    network = network_of((3,), covariates=0)
+    theta, (time, x) = normal(network.size, seed=3), points(0)
+    close(
+        network.jacobian(theta, time, x),
+        torch.func.jacrev(lambda weights: network.value(weights, time, x))(theta),
+    )
+
+
+def test_the_linear_path_does_not_see_the_network_and_the_other_way_round():
+    """The network's part is a difference: its weights at 0 leave the linear path alone."""
+    network, plain = network_of((5,)), network_of(None)
+    time, x = points()
+    linear = normal(7, seed=3)
+    close(network.value(torch.cat([linear, torch.zeros(26).double()]), time, x), plain.value(linear, time, x))
+
+
+@pytest.mark.parametrize("last", [0.2, 1.0, 40.0])
+def test_stops_are_dense_on_the_clock_and_reach_the_last_time(last):
+    stops = network_of((5,)).stops(last)
+    assert float(stops[0]) == 0
+    assert float(stops[-1]) >= last * (1 - 1e-8)
+    # From one stop to the next, time plus shift grows by one and the same factor, of a few percent.
+    growth = torch.log(stops + BASIS.shift).diff()
+    assert float(growth.max()) == pytest.approx(float(growth.min()), rel=1e-9)
+    assert float(growth.max()) < math.log(1.1)
+
+
+def test_without_the_linear_path_of_the_covariates():
+    network = Additive(COVARIATES, BASIS, -2.5, MLP(COVARIATES, (3,), "tanh"), normal(16, seed=7), linear=False)
+    assert (network.slopes, network.linear_size, network.size) == (0, 5, 21)
+    theta, (time, x) = normal(21, seed=3), points()
+    full = network_of((3,))
+    without = torch.cat([torch.zeros(COVARIATES).double(), theta])
+    close(network.value(theta, time, x), Additive(**vars_of(full, origin=network.origin)).value(without, time, x))
+    close(
+        network.jacobian(theta, time, x),
+        torch.func.jacrev(lambda weights: network.value(weights, time, x))(theta),
+    )
+
+
+def vars_of(network: Additive, **changed: object) -> dict[str, object]:
+    return {field.name: getattr(network, field.name) for field in fields(Additive)} | changed
+
+
+@pytest.mark.parametrize("hidden", [(1,), (7,), (40,), (12, 5)])
+def test_units_of_the_draw_look_at_one_input_or_two_in_turns(hidden):
+    network = MLP(4, hidden, "silu")
+    theta = sparse_draw(network, torch.Generator().manual_seed(3))
+    assert theta.shape == (network.size,)
+    assert bool(torch.isfinite(theta).all())
+    weight = network.layers(theta)[0][0]
+    seen = (weight != 0).sum(1)
+    assert set(seen.tolist()) <= {1, 2}
+    if hidden[0] >= 7:
+        assert bool((weight != 0).any(0).all()), "every input is looked at"
+        assert set(seen.tolist()) == {1, 2}
+
+
+def test_the_draw_follows_its_generator_and_a_linear_network_is_left_alone():
+    network = MLP(4, (9,), "silu")
+    first, again, other = (sparse_draw(network, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    plain = MLP(4, ())
+    drawn, usual = (draw(torch.Generator().manual_seed(1)) for draw in (lambda g: sparse_draw(plain, g), plain.initial))
+    assert torch.equal(drawn, usual)
+
+
+def test_weights_of_the_drawn_units_are_standard_normal():
+    network = MLP(4, (3000,), "silu")
+    weight, bias = network.layers(sparse_draw(network, torch.Generator().manual_seed(8)))[0]
+    for values in (weight[weight != 0], bias):
+        count = len(values)
+        assert abs(float(values.mean())) * math.sqrt(count) < z_bound(4)
+        assert abs(float((values**2).mean()) - 1) / math.sqrt(2 / count) < z_bound(4)
