@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -51,11 +52,16 @@ def error_table(frame: pd.DataFrame, metric: Metric) -> Table:
         error = away.std() / len(away) ** 0.5
         within = sign * away.mean() <= error
         columns[str(cohort)] = {
-            name: f"{away[name].mean():+.4f} ± {error[name]:.4f}{' ✓' if within[name] else ''}"
-            if name != best
-            else "best"
+            name: "best" if name == best else _away(away[name].mean(), error[name], within=bool(within[name]))
             for name in complete
         }
     rows = [[Cell(str(name)), *(Cell(column.get(name, "–")) for column in columns.values())] for name in frame.columns]
     note = "Difference to the best method on the same folds ± its standard error; ✓ where it is no larger than that."
     return Table(f"{metric.title}: behind the best", ["method", *columns], rows, note)
+
+
+def _away(difference: float, error: float, *, within: bool) -> str:
+    """Return a difference in words; a single fold has no standard error."""
+    if math.isnan(error):
+        return f"{difference:+.4f}"
+    return f"{difference:+.4f} ± {error:.4f}{' ✓' if within else ''}"
