@@ -46,7 +46,7 @@ def test_no_job_is_listed_twice():
 
 def test_central_has_both_variants_of_deep_methods_on_all_folds_and_ours_once():
     jobs = listed("central")
-    assert len(jobs) == 8 * 5 * (2 + 2 + 1 + 1)
+    assert len(jobs) == 8 * 5 * (2 + 2 + 1 + 1 + 1)
     assert seen(jobs, "cohort") == {(name,) for name in cohorts.NAMES}
     assert seen(jobs, "method", "variant") == {
         ("MTLR", "as-published"),
@@ -55,6 +55,7 @@ def test_central_has_both_variants_of_deep_methods_on_all_folds_and_ours_once():
         ("Sumo-Net", "fair"),
         ("NeuralSurv paper (16,)", "fair"),
         ("NeuralSurv paper (16,16)", "fair"),
+        ("NeuralSurv default", "fair"),
     }
     assert {job.rows for job in jobs} == {125}
 
@@ -84,9 +85,16 @@ def test_explain_changes_one_thing_of_the_paper_preset():
 
 
 def test_every_change_of_the_paper_preset_is_one_that_the_estimator_knows():
-    known = set(NeuralSurv().get_params()) | {"curve"}
+    known = set(NeuralSurv().get_params()) | {"curve", "rows"}
     for options in neuralsurv_paper.CHANGES.values():
         assert set(options) <= known
+
+
+def test_explain_changes_fewer_things_of_two_layers():
+    jobs = listed("explain")
+    of_one, of_two = ({job.change for job in jobs if len(job.hidden) == layers} for layers in (1, 2))
+    assert of_one == set(neuralsurv_paper.CHANGES)
+    assert of_two == set(neuralsurv_paper.CHANGES_OF_TWO_LAYERS) < of_one
 
 
 def test_prior_varies_the_prior_of_the_paper_preset():
@@ -106,21 +114,22 @@ def test_prior_varies_the_prior_of_the_paper_preset():
 
 def test_runtime_takes_turns_over_methods_and_repeats():
     jobs = listed("runtime")
-    networks = [job for job in jobs if job.key.method in ("MTLR", "Sumo-Net", "NeuralSurv paper")]
+    networks = [job for job in jobs if job.key.method in ("MTLR", "Sumo-Net", "NeuralSurv paper", "NeuralSurv default")]
     assert {(job.rows, job.hidden) for job in networks} == {
         (rows, hidden) for rows in (25, 125, 250) for hidden in ((16,), (6, 6), (16, 16))
     }
-    # Two deep methods in two variants each, and ours.
-    assert len(networks) == 5 * 9 * 3
+    # Two deep methods in two variants each, and our two presets.
+    assert len(networks) == 6 * 9 * 3
     assert len(jobs) - len(networks) == 3 * 3 * 2
     assert EXPERIMENTS["runtime"].alone
     # A whole round over everything is over before the next begins.
     repetitions = [job.key.seed for job in jobs]
     assert repetitions == sorted(repetitions)
-    assert [(job.key.method, job.key.variant) for job in jobs[:7]] == [
+    assert [(job.key.method, job.key.variant) for job in jobs[:8]] == [
         ("RSF", "fair"),
         ("Kaplan-Meier", "fair"),
         ("NeuralSurv paper", "fair"),
+        ("NeuralSurv default", "fair"),
         ("MTLR", "as-published"),
         ("MTLR", "fair"),
         ("Sumo-Net", "as-published"),
@@ -130,13 +139,13 @@ def test_runtime_takes_turns_over_methods_and_repeats():
 
 def test_repeated_goes_subsample_by_subsample_without_slow_methods():
     jobs = listed("repeated")
-    assert len(jobs) == 20 * 5 * 8 * 4
+    assert len(jobs) == 20 * 5 * 8 * 5
     assert {"Sumo-Net", "NeuralSurv paper (16,16)"}.isdisjoint({job.key.method for job in jobs})
     assert seen(jobs, "variant") == {("fair",)}
-    first = jobs[: 5 * 8 * 4]
+    first = jobs[: 5 * 8 * 5]
     assert {job.key.seed for job in first} == {0}
-    one_fold = jobs[: 8 * 4]
-    assert len(seen(one_fold, "cohort", "method")) == 8 * 4
+    one_fold = jobs[: 8 * 5]
+    assert len(seen(one_fold, "cohort", "method")) == 8 * 5
 
 
 def test_a_slow_method_that_is_named_is_not_left_out():
@@ -161,7 +170,7 @@ def test_only_the_cohorts_and_methods_asked_for():
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(InputError, match=r"there is no method 'MLTR'; the 6 there are: .*MTLR"):
+    with pytest.raises(InputError, match=r"there is no method 'MLTR'; the 7 there are: .*MTLR"):
         listed("central", only_methods=["MLTR"])
 
 
