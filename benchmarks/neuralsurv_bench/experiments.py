@@ -177,7 +177,7 @@ def _explain(methods: Sequence[Method]) -> Iterator[Job]:
     names = [method.name for method in methods]
     for fold in range(FOLDS):
         for method, hidden in zip(neuralsurv_paper.METHODS, neuralsurv_paper.LAYERS, strict=True):
-            for change in neuralsurv_paper.CHANGES if method.name in names else ():
+            for change in neuralsurv_paper.changes_for(hidden) if method.name in names else ():
                 for cohort in EXPLAINED_COHORTS:
                     yield Job(
                         Key("explain", cohort, change, fold, method.name, "fair", 0),

@@ -14,241 +14,18 @@ import json
 import math
 import os
 import platform
-import resource
 import subprocess
 import sys
-import time
-import warnings
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from cases import CASES
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.jsonl"
 TABLE = HERE / "results.md"
-# (16, 16) units on this many covariates are 529 weights.
-COVARIATES = 13
-ROWS = (100, 1_000, 10_000, 100_000)
-WIDTHS = {1_000: (22, 22), 10_000: (90, 90), 100_000: (307, 307), 1_000_000: (990, 990)}
-
-
-def simulated(rows: int, seed: int = 0) -> tuple[Any, Any, Any]:
-    """Return covariates, times and events of a cohort with an interaction and about a third of the rows censored."""
-    import numpy as np
-
-    generator = np.random.default_rng(seed)
-    x = generator.normal(size=(rows, COVARIATES))
-    score = 0.8 * x[:, 0] - 0.5 * x[:, 1] * x[:, 2] + 0.3 * np.abs(x[:, 3])
-    event_time = generator.weibull(1.3, rows) * np.exp(-score / 1.3)
-    censoring = generator.exponential(2.0, rows)
-    return x, np.minimum(event_time, censoring), event_time <= censoring
-
-
-def fit_colon() -> dict[str, Any]:
-    """Fit the paper preset on the 80 training rows of COLON's first fold; median curves of the 25 test rows."""
-    import numpy as np
-
-    from neuralsurv import NeuralSurv
-    from neuralsurv_bench.cohorts import load
-    from neuralsurv_bench.protocol import paper_splits
-
-    split = paper_splits(load("COLON"))[0]
-    times = np.sort(split.test.time)
-
-    def work() -> dict[str, Any]:
-        model = NeuralSurv(preset="paper", hidden=(16, 16), standardise=False, random_state=0)
-        model.fit(split.train.x, (split.train.time, split.train.event))
-        model.predict_survival(split.test.x, times).median  # noqa: B018 - it is computed when asked for
-        return described(model)
-
-    return timed(work)
-
-
-def fit_colon_deepsurv() -> dict[str, Any]:
-    """Train DeepSurv on the same rows for the paper's 1,000 epochs; curves of the same test rows."""
-    return rival("DeepSurv", "as-published", "COLON")
-
-
-def fit_support() -> dict[str, Any]:
-    """Fit the paper's model on all 8,873 rows of SUPPORT, with Gauss-Legendre nodes in place of the trapezoid."""
-    from neuralsurv import NeuralSurv
-    from neuralsurv_bench.cohorts import load
-
-    cohort = load("SUPPORT")
-
-    def work() -> dict[str, Any]:
-        model = NeuralSurv(
-            preset="paper", hidden=(16, 16), quadrature="gauss-legendre", quadrature_points=8, random_state=0
-        )
-        model.fit(cohort.frame, (cohort.time, cohort.event))
-        return described(model)
-
-    return timed(work)
-
-
-def fit_support_coxtime() -> dict[str, Any]:
-    """Train CoxTime on all rows of SUPPORT with early stopping on a fifth of them."""
-    return rival("CoxTime", "fair", "SUPPORT")
-
-
-def rival(name: str, variant: Any, cohort_name: str) -> dict[str, Any]:
-    """Fit a method of the benchmark: on the first paper fold of COLON, or on all rows of SUPPORT."""
-    import numpy as np
-
-    from neuralsurv_bench.cohorts import load
-    from neuralsurv_bench.methods.interface import Rows, Settings, Split
-    from neuralsurv_bench.methods.registry import METHODS
-    from neuralsurv_bench.protocol import paper_splits
-
-    cohort = load(cohort_name)
-    if cohort_name == "COLON":
-        split = paper_splits(cohort)[0]
-    else:
-        x = cohort.frame.to_numpy(dtype=np.float64)
-        everybody = Rows((x - x.mean(0)) / x.std(0), cohort.time, cohort.event)
-        nobody = Rows(x[:0], cohort.time[:0], cohort.event[:0])
-        split = Split(everybody, nobody, nobody, tuple(cohort.frame.columns))
-
-    def work() -> dict[str, Any]:
-        fitted = METHODS[name].fit(split, Settings(variant=variant))
-        if len(split.test):
-            fitted.survival(split.test.x, np.sort(split.test.time))
-        return {}
-
-    return timed(work)
-
-
-def fit_rows(rows: int) -> dict[str, Any]:
-    """Fit 529 weights on a simulated cohort."""
-    from neuralsurv import NeuralSurv
-
-    x, duration, event = simulated(rows)
-
-    def work() -> dict[str, Any]:
-        model = NeuralSurv(
-            preset="paper", hidden=(16, 16), quadrature="gauss-legendre", quadrature_points=8, random_state=0
-        )
-        return described(model.fit(x, (duration, event)))
-
-    return timed(work)
-
-
-def fit_weights(weights: int) -> dict[str, Any]:
-    """Fit a network of about so many weights on 500 simulated rows."""
-    from neuralsurv import NeuralSurv
-
-    x, duration, event = simulated(500)
-
-    def work() -> dict[str, Any]:
-        model = NeuralSurv(
-            preset="paper",
-            hidden=WIDTHS[weights],
-            quadrature="gauss-legendre",
-            quadrature_points=8,
-            starts=1,
-            random_state=0,
-        )
-        return described(model.fit(x, (duration, event)))
-
-    return timed(work)
-
-
-def predict() -> dict[str, Any]:
-    """Predict survival of 10,000 people at 100 times from 500 draws, and time the matrix product it contains."""
-    import numpy as np
-    import torch
-
-    from neuralsurv import NeuralSurv
-
-    x, duration, event = simulated(300)
-    model = NeuralSurv(preset="paper", hidden=(16, 16), draws=500, max_sweeps=5, starts=1, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.fit(x, (duration, event))
-    people, _, _ = simulated(10_000, seed=1)
-    times = np.linspace(0, duration.max(), 100)
-    points = model.posterior_.points_per_person(torch.from_numpy(times / duration.max()))
-    size = model.posterior_.network.size
-
-    def work() -> dict[str, Any]:
-        model.predict_survival(people, times).mean  # noqa: B018 - it is computed when asked for
-        return {"points_per_person": points, "weights": size}
-
-    found = timed(work)
-    draws = torch.randn(500, size, dtype=torch.float64)
-    block = max(1, 2**23 // (points * (size + 1500)))
-    rows = torch.randn(block * points, size, dtype=torch.float64)
-    draws @ rows.T
-    start = time.perf_counter()
-    for _ in range(20):
-        draws @ rows.T
-    found["product_seconds"] = (time.perf_counter() - start) / 20 * 10_000 / block
-    return found
-
-
-def import_seconds(what: str) -> float:
-    """Return the median time of a fresh interpreter that imports something, less that of one that does nothing."""
-
-    def once(code: str) -> float:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True)
-        return time.perf_counter() - start
-
-    return median(once(what) for _ in range(7)) - median(once("pass") for _ in range(7))
-
-
-def imports() -> dict[str, Any]:
-    """Time the imports."""
-    codes = {
-        "torch": "import torch",
-        "neuralsurv": "import neuralsurv",
-        "NeuralSurv": "from neuralsurv import NeuralSurv",
-        "torch, pandas and scikit-learn": "import torch, pandas, sklearn.base",
-    }
-    return {"seconds": {name: import_seconds(code) for name, code in codes.items()}}
-
-
-def described(model: Any) -> dict[str, Any]:
-    """Return what a reader wants to know of a fit."""
-    found = model.diagnostics_
-    return {
-        "solver": found.solver,
-        "rank": found.rank,
-        "lost_information": found.lost_information,
-        "sweeps": found.sweeps,
-        "coarse_sweeps": found.coarse_sweeps,
-        "converged": found.converged,
-        "mode_converged": found.mode_converged,
-        "weights": model.posterior_.network.size,
-    }
-
-
-def timed(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the seconds and the peak memory of some work."""
-    start, processor = time.perf_counter(), time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        details = work()
-    return {
-        "seconds": time.perf_counter() - start,
-        "processor_seconds": time.process_time() - processor,
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        **details,
-    }
-
-
-CASES: dict[str, Callable[[], dict[str, Any]]] = {
-    "colon ours": fit_colon,
-    "colon DeepSurv": fit_colon_deepsurv,
-    "support ours": fit_support,
-    "support CoxTime": fit_support_coxtime,
-    **{f"rows {n}": (lambda n=n: fit_rows(n)) for n in ROWS},
-    **{f"weights {m}": (lambda m=m: fit_weights(m)) for m in WIDTHS},
-    "predict": predict,
-    "imports": imports,
-}
 # The sides of a ratio take turns, this many times each.
 ROUNDS = {"colon ours": 3, "colon DeepSurv": 3, "support ours": 2, "support CoxTime": 2}
 
@@ -274,6 +51,7 @@ def environment() -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
         "machine": platform.machine(),
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -13,14 +13,14 @@ def quadratic(theta):
     size = len(theta)
     curvature = torch.logspace(0, 3, size, dtype=torch.float64)
     offset = theta - torch.arange(1, size + 1, dtype=torch.float64)
-    return 1 + float((curvature * offset**2).sum()) / 2, curvature * offset
+    return 1 + float((curvature * offset**2).sum()) / 2, lambda: curvature * offset
 
 
 def crease(theta):
     """A valley along a parabolic crease: 8 |x² − y| + (1 − x)² + 1, lowest with value 1 at (1, 1), on the kink."""
     x, y = theta.tolist()
     side = 1.0 if x**2 >= y else -1.0
-    return 8 * abs(x**2 - y) + (1 - x) ** 2 + 1, double([16 * side * x - 2 * (1 - x), -8 * side])
+    return 8 * abs(x**2 - y) + (1 - x) ** 2 + 1, lambda: double([16 * side * x - 2 * (1 - x), -8 * side])
 
 
 @pytest.fixture(params=["matrix", "pairs"])
@@ -64,7 +64,7 @@ class TestDescend:
         def ridge(theta):
             x, y = theta.tolist()
             side = 1.0 if x >= 0 else -1.0
-            return 100 * abs(x) + 10 - y + y**2 / 2, double([100 * side, y - 1])
+            return 100 * abs(x) + 10 - y + y**2 / 2, lambda: double([100 * side, y - 1])
 
         stuck = descend(ridge, double([0.0, 0.0]), tolerance=1e-13, max_iterations=500, off_kinks=False)
         free = descend(ridge, double([0.0, 0.0]), tolerance=1e-13, max_iterations=500)
@@ -75,7 +75,7 @@ class TestDescend:
     def test_where_nothing_is_found_and_nothing_tried_it_has_not_converged(self):
         # The gradient is a lie: no step along it goes down.
         def liar(theta):
-            return 1 + float(theta.abs().sum()), -torch.ones_like(theta)
+            return 1 + float(theta.abs().sum()), lambda: -torch.ones_like(theta)
 
         found = descend(liar, double([0.0, 0.0]), tolerance=1e-9, max_iterations=50, off_kinks=False)
         assert not found.converged
@@ -83,7 +83,7 @@ class TestDescend:
 
     def test_a_value_that_is_not_finite_ends_it(self):
         def broken(theta):
-            return math.nan, torch.full_like(theta, math.nan)
+            return math.nan, lambda: torch.full_like(theta, math.nan)
 
         found = descend(broken, double([1.0]), tolerance=1e-9, max_iterations=50)
         assert not found.converged
@@ -96,7 +96,76 @@ class TestDescend:
         assert len(warm.values) < len(first.values) / 2
 
 
+class TestCost:
+    """Most of the time of a descent goes into places that are tried; these counts are what the speed rests on."""
+
+    def counted(self, function, begin, **options):
+        counts = {"values": 0, "gradients": 0}
+
+        def counting(theta):
+            value, differentiate = function(theta)
+            counts["values"] += 1
+
+            def gradient():
+                counts["gradients"] += 1
+                return differentiate()
+
+            return value, gradient
+
+        return descend(counting, begin, **options), counts
+
+    def test_no_gradient_where_the_value_is_too_high(self):
+        tried, asked = [], []
+
+        def wall(theta):
+            place = float(theta[0])
+            tried.append(place)
+
+            def gradient():
+                asked.append(place)
+                return 2 * (theta - 2)
+
+            return (math.inf if place > 1 else (place - 2) ** 2), gradient
+
+        descent._line_search(wall, double([0.0]), 4.0, -4.0, double([1.0]), 8.0)
+        assert tried == [8.0, 4.0, 2.0, 1.0]
+        assert asked == [1.0]
+
+    def test_few_places_are_tried_where_full_steps_are_right(self):
+        found, counts = self.counted(
+            quadratic, torch.zeros(40, dtype=torch.float64), tolerance=1e-12, max_iterations=1000
+        )
+        assert counts["values"] < 1.5 * len(found.values)
+
+    @pytest.mark.parametrize("length", [0.05, 1.0, 30.0])
+    def test_the_lowest_point_of_a_parabola_is_found_at_once(self, length):
+        # f(t) = (t − 3)² along a line: too long a step is cut to the vertex, unless that is less than a tenth of it.
+        def parabola(theta):
+            return float((theta[0] - 3) ** 2), lambda: 2 * (theta - 3)
+
+        place, _, _, reached = descent._line_search(parabola, double([0.0]), 9.0, -6.0, double([1.0]), length)
+        assert float(place) == reached
+        assert 0 < reached < 6
+        if length == 30.0:
+            assert reached == pytest.approx(3)
+
+
 class TestInverseHessian:
+    def test_matrix_is_updated_by_the_formula_of_bfgs(self):
+        generator = torch.Generator().manual_seed(3)
+        inverse = DenseInverseHessian(5)
+        expected = None
+        for _ in range(4):
+            step = torch.randn(5, generator=generator, dtype=torch.float64)
+            change = torch.linspace(0.5, 4, 5, dtype=torch.float64) * step
+            if expected is None:
+                expected = torch.eye(5, dtype=torch.float64) * float(step @ change) / float(change @ change)
+            left = torch.eye(5, dtype=torch.float64) - torch.outer(step, change) / float(step @ change)
+            expected = left @ expected @ left.T + torch.outer(step, step) / float(step @ change)
+            inverse.update(step, change)
+        columns = [-inverse.direction(unit) for unit in torch.eye(5, dtype=torch.float64)]
+        torch.testing.assert_close(torch.stack(columns, 1), expected, rtol=1e-12, atol=1e-12)
+
     def test_both_forms_give_the_same_direction(self):
         generator = torch.Generator().manual_seed(0)
         dense, limited = DenseInverseHessian(6), LimitedInverseHessian()

@@ -226,7 +226,7 @@ class TestSearch:
         found = search(problem, start(problem), tolerance=1e-4)
         g = problem.network.value(found.theta, problem.points.time, problem.point_x)
         assert found.objective == pytest.approx(mode.objective(problem, found.theta), rel=1e-14)
-        assert found.phi == mode.best_phi(problem, g[problem.points.events :])
+        assert found.phi == pytest.approx(mode.best_phi(problem, g[problem.points.events :]), rel=1e-12)
         assert found.trace[0] == mode.objective(problem, start(problem), None if search is mode.direct else 1.7 / 0.6)
         assert found.converged
 

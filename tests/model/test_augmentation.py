@@ -18,6 +18,7 @@ from neuralsurv.model.augmentation import (
     log_thinning,
     polya_gamma_divergence,
     polya_gamma_mean,
+    polya_gamma_mean_slope,
 )
 from neuralsurv.model.hazard import hazard, log_baseline
 from neuralsurv.model.quadrature import GaussLegendre
@@ -325,3 +326,12 @@ def test_latent_intensity_by_hand():
     # 3 e^(0.4) sigma(2) e^(-(1 + 2)/2)
     found = latent_intensity(tensor([3.0, 0.0]), tensor([1.0, 1.0]), tensor([2.0, 2.0]), 0.4)
     torch.testing.assert_close(found, tensor([3 * math.exp(0.4 - 1.5) / (1 + math.exp(-2)), 0.0]), rtol=1e-14, atol=0)
+
+
+def test_slope_of_the_mean_of_polya_gamma():
+    c = torch.logspace(-6, 2.5, 200, dtype=torch.float64).requires_grad_()
+    (slope,) = torch.autograd.grad(polya_gamma_mean(c).sum(), c)
+    found = polya_gamma_mean_slope(c.detach())
+    torch.testing.assert_close(found, (slope / c).detach(), rtol=1e-6, atol=1e-7)
+    assert float(polya_gamma_mean_slope(torch.zeros(1, dtype=torch.float64))) == -1 / 24
+    assert bool((found < 0).all())

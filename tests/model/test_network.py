@@ -177,3 +177,15 @@ def test_unknown_activation_is_refused():
 def test_impossible_width_is_refused(hidden):
     with pytest.raises(InputError, match=r"hidden=\(.*\) must hold whole numbers of at least 1, one for each hidden"):
         MLP(COVARIATES, hidden=hidden)
+
+
+@every_network
+@pytest.mark.parametrize("block", [1, 5, POINTS])
+def test_blocks_of_points_change_nothing(network, block, monkeypatch):
+    theta, time, x = inputs(network)
+    u = torch.linspace(-1, 2, POINTS, dtype=torch.float64)
+    whole, pullback = network.bind(time, x)(theta)
+    monkeypatch.setattr("neuralsurv.model.network._POINTS_AT_ONCE", block)
+    value, blocked = network.bind(time, x)(theta)
+    torch.testing.assert_close(value, whole, rtol=1e-13, atol=1e-14)
+    torch.testing.assert_close(blocked(u), pullback(u), rtol=1e-12, atol=1e-13)

@@ -13,12 +13,10 @@ from neuralsurv.errors import NotConvergedError, NotFiniteError, NotPositiveDefi
 from neuralsurv.inference import cavi
 from neuralsurv.model.network import MLP
 from neuralsurv.model.rows import DenseRows, LayeredRows
-from neuralsurv.solvers import krylov
-from neuralsurv.solvers.krylov import (
-    KrylovSolver,
-    block_conjugate_gradients,
-    stochastic_log_determinant,
-)
+from neuralsurv.solvers import krylov, krylov_gaussian, lanczos
+from neuralsurv.solvers.conjugate_gradients import block_conjugate_gradients
+from neuralsurv.solvers.krylov import KrylovSolver
+from neuralsurv.solvers.lanczos import stochastic_log_determinant
 from solvers.gaussian_cases import GaussianCases, Problem, close, problem, rows_elsewhere
 
 TIGHT = 1e-12
@@ -270,7 +268,7 @@ class TestStatedErrors:
         assert gaussian.directions.basis.shape[1] == 30
         assert found.bound == 0
         assert 1e-4 < found.standard_error < 0.1 * gaussian.directions.left
-        assert abs(found.value - expected) < student.isf(FALSE_ALARM / 2, krylov._PROBES - 1) * found.standard_error
+        assert abs(found.value - expected) < student.isf(FALSE_ALARM / 2, lanczos.PROBES - 1) * found.standard_error
         for precision in (case.precision, case.precision * 3 + 0.1):
             exact_but_for_the_probes = divergence(case, precision) + (found.value - expected) / 2
             assert gaussian.divergence(precision) == pytest.approx(exact_but_for_the_probes, rel=1e-7)
@@ -279,7 +277,7 @@ class TestStatedErrors:
         def exact(apply, size, generator):
             return float(torch.linalg.slogdet(apply(torch.eye(size, dtype=torch.float64)))[1]), 0.25
 
-        monkeypatch.setattr(krylov, "stochastic_log_determinant", exact)
+        monkeypatch.setattr(krylov_gaussian, "stochastic_log_determinant", exact)
         case = hard(base=0.95, scale=10)
         found = solved(case, rank=8, most_directions=30).log_determinant
         assert found.value == pytest.approx(log_determinant(case), rel=1e-10)
@@ -297,7 +295,7 @@ class TestStatedErrors:
 def test_new_directions_are_found_where_the_candidates_have_none():
     """Zero candidates against axes: every direction that rounding could offer is taken already."""
     basis = torch.eye(6, dtype=torch.float64)[:, :3]
-    found = krylov._complement(torch.zeros(6, 3, dtype=torch.float64), basis, torch.Generator().manual_seed(0))
+    found = lanczos.complement(torch.zeros(6, 3, dtype=torch.float64), basis, torch.Generator().manual_seed(0))
     both = torch.cat([basis, found], 1)
     close(both.T @ both, torch.eye(6, dtype=torch.float64))
 
@@ -312,7 +310,7 @@ class TestProbes:
     def test_any_matrix_within_the_standard_error(self):
         matrix = TestConjugateGradients.matrix([1 + k / 10 for k in range(60)])
         expected = float(torch.linalg.slogdet(matrix)[1])
-        bound = student.isf(FALSE_ALARM / 20, krylov._PROBES - 1)
+        bound = student.isf(FALSE_ALARM / 20, lanczos.PROBES - 1)
         for seed in range(10):
             generator = torch.Generator().manual_seed(seed)
             found, error = stochastic_log_determinant(lambda x: matrix @ x, 60, generator)

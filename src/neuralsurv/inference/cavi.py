@@ -16,16 +16,19 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import NotConvergedError, NotFiniteError, NotPositiveDefiniteError
+from neuralsurv.inference.anderson import Anderson
 from neuralsurv.inference.evidence import elbo
 from neuralsurv.inference.linearise import Linearised
+from neuralsurv.inference.mean_step import step_of_mean
 from neuralsurv.inference.problem import Problem
 from neuralsurv.model.augmentation import latent_intensity, log_thinning, polya_gamma_mean
 from neuralsurv.model.prior import Gamma
 from neuralsurv.solvers.interface import Gaussian, Solver
 
 _TINY = torch.finfo(torch.float64).tiny
-# How far an extrapolation may reach, in steps, and how large it may make the variance of g.
-_LONGEST_JUMP = 64.0
+# A fall of the ELBO by less than this, relative to its size, is rounding.
+_ROUNDING = 1e-12
+# How large an extrapolation may make the variance of g.
 _LARGEST_LOG_VARIANCE = 50.0
 
 
@@ -159,18 +162,69 @@ def _relative_change(new: CaviState, old: CaviState, weight: Tensor) -> float:
     )
 
 
-def extrapolate(base: CaviState, first: CaviState, second: CaviState, weight: Tensor) -> CaviState:
-    """Guess where two successive sweeps from `base` lead: m linearly, v on the log scale.
+def _bound(problem: Problem, state: CaviState) -> float:
+    assert state.theta is not None
+    return elbo(problem, state.m, state.v, state.phi, state.theta.divergence(problem.weight_prior.precision))
 
-    Lengths are measured with the weights of the points, so that a row of weight 2 and the row twice go the same way.
+
+class Shortcut:
+    """Sweeps that start beyond where the last one ended.
+
+    From the last few of them the limit is guessed (Anderson), and from there the mean makes a Newton step. Any moments
+    are a valid start, since q(omega), q(Psi) and q(phi) are free; what they lead to is only kept if the ELBO has not
+    fallen.
     """
-    x0, x1, x2 = (torch.stack([state.m, torch.log(state.v + _TINY)]) for state in (base, first, second))
-    step = x1 - x0
-    bend = x2 - x1 - step
-    length = float(((weight * step**2).sum() / (weight * bend**2).sum().clamp_min(_TINY)).sqrt())
-    length = min(max(length, 1.0), _LONGEST_JUMP)
-    guess = x0 + 2 * length * step + length**2 * bend
-    return replace(second, m=guess[0], v=torch.exp(guess[1].clamp(max=_LARGEST_LOG_VARIANCE)))
+
+    def __init__(self, problem: Problem, linearised: Linearised, solver: Solver[Any]) -> None:
+        self._problem, self._linearised, self._solver = problem, linearised, solver
+        # The mean of q(theta) goes along with the moments of g, and says nothing that they do not.
+        silent = torch.zeros_like(problem.weight_prior.precision)
+        self._memory = Anderson(torch.cat([problem.points.weight, problem.points.weight, silent]))
+
+    def __call__(self, state: CaviState, reached: float) -> tuple[CaviState, float] | None:
+        """Return the state after a sweep with its ELBO, or None where all that was tried has lowered it.
+
+        Parameters
+        ----------
+        state : CaviState
+            Where the last sweep ended.
+        reached : float
+            The ELBO there.
+        """
+        guess = self._memory.guess()
+        if guess is not None:
+            begin = self._unpacked(guess, state)
+            found = self._sweep_beyond(begin, reached)
+            if found is not None:
+                return found
+            self._memory.forget()
+        return self._sweep_beyond(state, reached)
+
+    def _sweep_beyond(self, begin: CaviState, reached: float) -> tuple[CaviState, float] | None:
+        """Make a Newton step of the mean and a sweep; return its end if the ELBO has not fallen."""
+        problem, linearised, solver = self._problem, self._linearised, self._solver
+        try:
+            phi = update_phi(problem, begin.m, begin.v)
+            step = step_of_mean(problem, linearised, solver, begin.theta_mean, begin.m, begin.v, phi)
+            beyond = begin if step is None else replace(begin, theta_mean=step.theta, m=step.m)
+            new = sweep(problem, linearised, solver, beyond)
+            bound = _bound(problem, new)
+        except (NotPositiveDefiniteError, NotFiniteError, NotConvergedError):
+            return None
+        if not bound >= reached - _ROUNDING * abs(reached):
+            return None
+        self._memory.add(self._packed(begin), self._packed(new))
+        return new, bound
+
+    @staticmethod
+    def _packed(state: CaviState) -> Tensor:
+        """Return what is extrapolated: the mean of g, its variance on the log scale, the mean of q(theta)."""
+        return torch.cat([state.m, torch.log(state.v + _TINY), state.theta_mean])
+
+    def _unpacked(self, values: Tensor, state: CaviState) -> CaviState:
+        count = len(state.m)
+        variance = torch.exp(values[count : 2 * count].clamp(max=_LARGEST_LOG_VARIANCE))
+        return replace(state, m=values[:count], v=variance, theta_mean=values[2 * count :])
 
 
 def fit(
@@ -198,48 +252,34 @@ def fit(
     max_sweeps : int
         Stop after so many sweeps in any case.
     accelerate : bool
-        Whether every third sweep starts from an extrapolation of the two before it (SQUAREM, Varadhan and Roland
-        2008). q(omega) and q(Psi) are free, so any extrapolated moments are a valid start; the result is kept only
-        if the ELBO has not fallen.
+        Whether sweeps start where the last ones seem to lead (:class:`Shortcut`). The end is the same.
     report : callable, optional
         Called after each sweep with its number, the ELBO and the change.
     """
     trace: list[float] = []
     changes: list[float] = []
-    recent: list[CaviState] = []
+    shortcut = Shortcut(problem, linearised, solver)
     converged = interrupted = False
     while len(trace) < max_sweeps and not converged and not interrupted:
-        jump = accelerate and len(recent) == 3
         try:
-            new = sweep(
-                problem,
-                linearised,
-                solver,
-                extrapolate(recent[0], recent[1], recent[2], problem.points.weight) if jump else state,
-            )
-            assert new.theta is not None
-            bound = elbo(problem, new.m, new.v, new.phi, new.theta.divergence(problem.weight_prior.precision))
+            found = None
+            if accelerate and trace:
+                found = shortcut(state, trace[-1])
+            if found is None:
+                new = sweep(problem, linearised, solver, state)
+                found = new, _bound(problem, new)
         except KeyboardInterrupt:
             # The state of the last finished sweep is a posterior like any other, only not the final one.
             if state.theta is None:
                 raise
             interrupted = True
             continue
-        except (NotPositiveDefiniteError, NotFiniteError, NotConvergedError):
-            if not jump:
-                raise
-            bound = -math.inf
-        if jump and not bound >= trace[-1]:
-            # Jumped too far: what the plain sweep before it had reached stays.
-            new, bound = state, trace[-1]
-        elif not math.isfinite(bound):
+        new, bound = found
+        if not math.isfinite(bound):
             raise NotFiniteError(f"the ELBO became {bound} in sweep {len(trace) + 1}; look for extreme covariates.")
         trace.append(bound)
-        # A jump that was taken back says nothing of how far the state still moves.
-        changes.append(changes[-1] if new is state else _relative_change(new, state, problem.points.weight))
-        # Only a plain sweep tells how far the state is from standing still.
-        converged = not jump and changes[-1] < tolerance
-        recent = [new] if jump or state.theta is None else [*recent, new]
+        changes.append(_relative_change(new, state, problem.points.weight))
+        converged = changes[-1] < tolerance
         state = new
         if report is not None:
             try:

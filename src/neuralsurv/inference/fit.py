@@ -18,13 +18,14 @@ from neuralsurv.model.network import MLP, Network
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Gamma, WeightPrior
 from neuralsurv.model.quadrature import GaussLegendre, Rule, Trapezoid, missing_share
-from neuralsurv.model.rows import row_slices
+from neuralsurv.model.rows import CACHE_NUMBERS, row_slices
 from neuralsurv.presets import Choices
 from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.choose import Choice, choose
 from neuralsurv.solvers.dual import DualGaussian, DualSolver
 from neuralsurv.solvers.interface import Gaussian, Solver
-from neuralsurv.solvers.krylov import KrylovGaussian, KrylovSolver
+from neuralsurv.solvers.krylov import KrylovSolver
+from neuralsurv.solvers.krylov_gaussian import KrylovGaussian
 from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver
 from neuralsurv.solvers.primal import PrimalSolver
 
@@ -232,7 +233,7 @@ def report_solver(choice: Choice, solver: Solver[Any], problem: Problem, state: 
 def _moments(linearised: Linearised, theta: Gaussian) -> tuple[Tensor, Tensor]:
     """Return mean and variance of g at linearised points under any Gaussian."""
     rows = linearised.rows
-    variance = [theta.variance(rows.take(part).dense()) for part in row_slices(*rows.shape)]
+    variance = [theta.variance(rows.take(part).dense()) for part in row_slices(*rows.shape, CACHE_NUMBERS)]
     return linearised.offset + rows.times(theta.mean), torch.cat(variance)
 
 
@@ -249,6 +250,11 @@ def sweep_coarsely(
     with threads_for(len(problem.points) * problem.network.size):
         mean, variance = _moments(linearised, state.theta)
     return cavi.CaviState(state.phi, None, state.theta_mean, mean, variance), info.sweeps
+
+
+def _room_for_directions(points: int, weights: int) -> bool:
+    """Return whether a basis of as many directions as there are points fits into memory, with two copies."""
+    return 3 * 8 * weights * min(points, weights) <= _MEMORY
 
 
 def fit(
@@ -299,7 +305,9 @@ def fit(
         else Choice(choices.solver, "asked for")
     )
     coarse_sweeps = 0
-    if coarse is None:
+    # Fewer nodes of the same rows lead nearly to the same posterior; some of the rows lead to one that the others take
+    # longer to move than a start from the mode.
+    if coarse is None or len(time) >= 2 * _COARSE_ROWS:
         state = cavi.start(problem, linearised, start.theta, start.phi, choices.spread)
     else:
         state, coarse_sweeps = sweep_coarsely(problem, linearised, coarse, start, choices)
@@ -319,7 +327,7 @@ def fit(
         )
     theta = state.theta
     assert theta is not None
-    if isinstance(theta, DualGaussian | KrylovGaussian):
+    if isinstance(theta, DualGaussian | KrylovGaussian) and _room_for_directions(*linearised.rows.shape):
         # The same law without the training rows.
         theta = theta.compact()
     nodes = quadrature_rule(choices).nodes(entry, time, choices.rho)

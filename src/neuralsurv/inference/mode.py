@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.descent import InverseHessian, descend
+from neuralsurv.inference.descent import Function, InverseHessian, descend
 from neuralsurv.inference.problem import Problem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
 
@@ -62,26 +62,31 @@ def best_phi(problem: Problem, g_nodes: Tensor) -> float:
     return (problem.phi_prior.shape - 1 + problem.event_count) / exposure
 
 
-def objective_and_gradient(problem: Problem, theta: Tensor) -> tuple[float, Tensor]:
-    """Return U and its gradient."""
+def value_and_slope(problem: Problem, theta: Tensor) -> tuple[float, Callable[[], Tensor]]:
+    """Return U and a function that returns its gradient; value alone takes a third of the time of both."""
     events = problem.points.events
     g, pullback = problem.evaluate(theta)
     share = torch.sigmoid(g[events:])
-    exposure = problem.phi_prior.rate + float((problem.baseline * share).sum())
+    exposure = problem.phi_prior.rate + float(problem.baseline @ share)
     factor = problem.phi_prior.shape - 1 + problem.event_count
     penalty = problem.weight_prior.precision * theta
     value = (
-        float((problem.event_weight * softplus(-g[:events])).sum())
-        + factor * math.log(exposure)
-        + float(theta @ penalty) / 2
+        float(problem.event_weight @ softplus(-g[:events])) + factor * math.log(exposure) + float(theta @ penalty) / 2
     )
-    slope = torch.cat(
-        [
-            -problem.event_weight * torch.sigmoid(-g[:events]),
-            factor / exposure * problem.baseline * share * (1 - share),
-        ]
-    )
-    return value, pullback(slope) + penalty
+
+    def gradient() -> Tensor:
+        slope = torch.empty_like(g)
+        torch.mul(torch.sigmoid(-g[:events]), -problem.event_weight, out=slope[:events])
+        torch.mul(share - share.square(), problem.baseline, out=slope[events:]).mul_(factor / exposure)
+        return pullback(slope) + penalty
+
+    return value, gradient
+
+
+def objective_and_gradient(problem: Problem, theta: Tensor) -> tuple[float, Tensor]:
+    """Return U and its gradient."""
+    value, gradient = value_and_slope(problem, theta)
+    return value, gradient()
 
 
 def objective(problem: Problem, theta: Tensor, phi: float | None = None) -> float:
@@ -89,7 +94,7 @@ def objective(problem: Problem, theta: Tensor, phi: float | None = None) -> floa
 
     EM lowers the joint objective in every iteration; U alone need not fall while phi is still on its way.
     """
-    value, _ = objective_and_gradient(problem, theta)
+    value, _ = value_and_slope(problem, theta)
     if phi is None:
         return value
     g = problem.evaluate(theta)[0]
@@ -132,7 +137,7 @@ def direct(
             report(len(trace) - 1, value)
 
     found = descend(
-        lambda candidate: objective_and_gradient(problem, candidate),
+        lambda candidate: value_and_slope(problem, candidate),
         theta,
         tolerance=tolerance,
         max_iterations=max_iterations,
@@ -144,9 +149,7 @@ def direct(
     )
 
 
-def _bound(
-    problem: Problem, theta_now: Tensor, phi_now: float
-) -> tuple[Callable[[Tensor], tuple[float, Tensor]], float, float]:
+def _bound(problem: Problem, theta_now: Tensor, phi_now: float) -> tuple[Function, float, float]:
     """Return −Q as a function of theta with its gradient, the best phi of the bound, and the φ part of −Q.
 
     The latent variables of the current point enter Q (appendix F) through the curvature κ and the slope a of each
@@ -162,11 +165,11 @@ def _bound(
     phi = factor / problem.phi_rate
     phi_part = phi * problem.phi_rate - factor * math.log(phi)
 
-    def negative_q(theta: Tensor) -> tuple[float, Tensor]:
+    def negative_q(theta: Tensor) -> tuple[float, Callable[[], Tensor]]:
         g, pullback = problem.evaluate(theta)
         penalty = problem.weight_prior.precision * theta
         value = float((curvature * g**2 / 2 - slope * g).sum()) + float(theta @ penalty) / 2
-        return value, pullback(curvature * g - slope) + penalty
+        return value, lambda: pullback(curvature * g - slope) + penalty
 
     return negative_q, phi, phi_part
 

@@ -76,6 +76,18 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Ten
 }
 ACTIVATIONS = tuple(_ACTIVATIONS)
 
+# Points of a block: sixteen units of it are half a megabyte.
+_POINTS_AT_ONCE = 4096
+
+
+def _backwards(activation: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the map from derivatives after an activation and pre-activations to derivatives before it."""
+    if activation == "relu":
+        # One pass, where a comparison and a product with its outcome take five times as long.
+        return lambda derivative, z: torch.ops.aten.threshold_backward(derivative, z, 0)
+    slope = _ACTIVATIONS[activation][1]
+    return lambda derivative, z: derivative * slope(z)
+
 
 @dataclass(frozen=True)
 class MLP:
@@ -187,10 +199,30 @@ class MLP:
         """Return the map from theta to g at these points and its pullback.
 
         Units run along the first axis and points along the second, so that every operation works on long contiguous
-        stretches: several times faster than points first.
+        stretches: several times faster than points first. Points are taken in blocks that stay in a cache.
         """
-        function, slope = _ACTIVATIONS[self.activation]
-        first = torch.cat([time[None], x.T]).contiguous()
+        first = torch.cat([time[None], x.T])
+        blocks = [self._bind(block.contiguous()) for block in torch.split(first, _POINTS_AT_ONCE, 1)]
+        if len(blocks) == 1:
+            return blocks[0]
+
+        def evaluate(theta: Tensor) -> tuple[Tensor, Pullback]:
+            values, pullbacks = zip(*(block(theta) for block in blocks), strict=True)
+
+            def pullback(u: Tensor) -> Tensor:
+                total = torch.zeros_like(theta)
+                for part, back in zip(torch.split(u, _POINTS_AT_ONCE), pullbacks, strict=True):
+                    total += back(part)
+                return total
+
+            return torch.cat(values), pullback
+
+        return evaluate
+
+    def _bind(self, first: Tensor) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
+        """Return the map for points given as columns: time and covariates, shape (d + 1, P)."""
+        function = _ACTIVATIONS[self.activation][0]
+        back = _backwards(self.activation)
 
         def evaluate(theta: Tensor) -> tuple[Tensor, Pullback]:
             layers = self.layers(theta)
@@ -204,7 +236,7 @@ class MLP:
                 parts = [u.sum()[None], inputs[-1] @ u]
                 derivative = torch.outer(last, u)
                 for layer in range(len(before) - 1, -1, -1):
-                    derivative *= slope(before[layer])
+                    derivative = back(derivative, before[layer])
                     parts += [derivative.sum(1), (derivative @ inputs[layer].T).reshape(-1)]
                     if layer:
                         derivative = layers[layer][0].T @ derivative

@@ -16,6 +16,9 @@ from torch import Tensor
 
 # Blocks of rows are made so that a temporary holds at most this many numbers (128 MiB in float64).
 BLOCK_NUMBERS = 2**24
+# A block of this many (8 MiB) is worked through several times faster than one that has to be fetched from memory anew
+# for each operation on it.
+CACHE_NUMBERS = 2**20
 
 
 class Rows(Protocol):
@@ -51,9 +54,9 @@ class Rows(Protocol):
         ...
 
 
-def row_slices(count: int, width: int) -> Iterator[slice]:
-    """Yield slices of rows so that a block of them with `width` numbers a row stays small."""
-    step = max(1, BLOCK_NUMBERS // max(1, width))
+def row_slices(count: int, width: int, numbers: int | None = None) -> Iterator[slice]:
+    """Yield slices of rows so that a block of them with `width` numbers a row holds at most so many numbers."""
+    step = max(1, (BLOCK_NUMBERS if numbers is None else numbers) // max(1, width))
     for first in range(0, count, step):
         yield slice(first, min(count, first + step))
 

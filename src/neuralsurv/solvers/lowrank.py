@@ -16,10 +16,15 @@ from torch import Tensor
 from neuralsurv.model.rows import Rows, row_slices
 from neuralsurv.solvers.primal import cholesky
 from neuralsurv.solvers.subspace import SubspaceGaussian
+from neuralsurv.solvers.triangles import add_weighted_gram, mirrored, squared_lengths
 
 # Where there are no more weights, or no more points, than this the basis comes from the eigenvectors of their Gram
 # matrix; else from a pivoted Cholesky factorisation, which only looks at as many columns of it as the rank.
 MOST_FOR_EIGENVECTORS = 3000
+# An eighth of the weights are few directions. Whether they are enough is tried with this many points a weight: with
+# fewer the eigenvectors are cheap as well, with more the data speak of most directions.
+_MANY_TIMES_FEW = 8
+_FEWEST_POINTS, _MOST_POINTS = 4, 32
 # Rows of no more numbers than this are held as a matrix for the eigenvectors (2 GiB).
 _MOST_NUMBERS_DENSE = 2**28
 
@@ -59,21 +64,14 @@ class LowRankSolver:
     def solve(self, curvature: Tensor, slope: Tensor) -> SubspaceGaussian:
         """Return the Gaussian for curvatures (P,) and slopes (P,)."""
         matrix = torch.eye(self.rank, dtype=self.precision.dtype)
-        for part in row_slices(*self.reduced.shape):
-            scaled = self.reduced[part] * curvature[part].sqrt()[:, None]
-            matrix.addmm_(scaled.T, scaled)
-        factor = cholesky(matrix).contiguous()
+        add_weighted_gram(matrix, self.reduced, curvature)
+        factor = cholesky(mirrored(matrix)).contiguous()
         mean = torch.cholesky_solve((self.reduced.T @ slope)[:, None], factor).squeeze(1)
         return SubspaceGaussian(self.precision, self.basis, mean, factor)
 
     def moments(self, gaussian: SubspaceGaussian) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at the solver's own rows."""
-        variance = self.remainder.clone()
-        inverse = torch.linalg.solve_triangular(
-            gaussian.inner_factor, torch.eye(self.rank, dtype=self.precision.dtype), upper=False
-        )
-        for part in row_slices(*self.reduced.shape):
-            variance[part] += (self.reduced[part] @ inverse.T).square().sum(1)
+        variance = self.remainder + squared_lengths(self.reduced, gaussian.inverse_factor)
         return self.reduced @ gaussian.inner_mean, variance
 
 
@@ -92,9 +90,9 @@ def _information(rows: Rows, precision: Tensor, importance: Tensor) -> Tensor:
     """Return Aᵀ diag(importance) A, shape (m, m), in blocks."""
     matrix = precision.new_zeros(rows.shape[1], rows.shape[1])
     for part in row_slices(*rows.shape):
-        scaled = rows.take(part).dense() * importance[part].sqrt()[:, None] / precision.sqrt()
-        matrix.addmm_(scaled.T, scaled)
-    return matrix
+        add_weighted_gram(matrix, rows.take(part).dense(), importance[part])
+    scale = precision.rsqrt()
+    return scale[:, None] * mirrored(matrix) * scale
 
 
 def _leading(values: Tensor, tolerance: float) -> int:
@@ -165,6 +163,12 @@ def low_rank_solver(
     limit = min(points, size) if most is None else min(points, size, most)
     if limit == 0:
         return _reduce(rows, precision, precision.new_zeros(size, 0))
+    few = size // _MANY_TIMES_FEW
+    if tolerance > 0 and few <= limit and _FEWEST_POINTS * size < points < _MOST_POINTS * size:
+        # Where a few directions are enough, they are found in a fraction of the time of the eigenvectors.
+        found = _from_pivots(rows, precision, weight, tolerance, few)
+        if found.rank < few:
+            return found
     if size <= points and size <= MOST_FOR_EIGENVECTORS:
         values, vectors = torch.linalg.eigh(_information(rows, precision, weight))
         keep = min(limit, _leading(values, tolerance))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neuralsurv.errors import NotPositiveDefiniteError
 from neuralsurv.model.rows import Rows, row_slices
+from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
 
 
 def cholesky(matrix: Tensor) -> Tensor:
@@ -105,10 +106,9 @@ class PrimalSolver:
         """Return the Gaussian for curvatures (P,) and slopes (P,)."""
         matrix = torch.diag(self.precision)
         for part in row_slices(*self.rows.shape):
-            scaled = self.rows.take(part).dense() * curvature[part].sqrt()[:, None]
-            matrix.addmm_(scaled.T, scaled)
+            add_weighted_gram(matrix, self.rows.take(part).dense(), curvature[part])
         # Row-major, as a file holds it: the same numbers in another layout would round differently.
-        factor = cholesky(matrix).contiguous()
+        factor = cholesky(mirrored(matrix)).contiguous()
         mean = torch.cholesky_solve(self.rows.transposed_times(slope)[:, None], factor).squeeze(1)
         return PrimalGaussian(mean, factor)
 

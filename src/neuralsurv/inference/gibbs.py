@@ -1,0 +1,171 @@
+"""The exact sampler of the linearised model, the yardstick of the variational posterior: chains of Gibbs sweeps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from neuralsurv.errors import InputError
+from neuralsurv.inference.gibbs_model import LinearModel
+from neuralsurv.inference.gibbs_result import GibbsResult, diagnose_chains, require_arviz
+from neuralsurv.inference.gibbs_slide import Slider
+from neuralsurv.inference.gibbs_sweep import Sweeper, require_polyagamma
+from neuralsurv.inference.gibbs_thinning import GibbsState, Thinning
+from neuralsurv.inference.threads import threads_for
+from neuralsurv.model.prior import Gamma
+from neuralsurv.progress import bar
+
+# Chains start apart from each other by this much in log phi.
+_START_SPREAD = 0.5
+# ArviZ needs this many draws of a chain.
+_FEWEST_DRAWS = 4
+
+__all__ = ["GibbsResult", "LinearModel", "sample"]
+
+
+def sample(
+    model: LinearModel,
+    *,
+    chains: int = 4,
+    draws: int = 1000,
+    warmup: int = 500,
+    thin: int = 1,
+    slides: int = 3,
+    ceiling_margin: float | None = None,
+    seed: int = 0,
+    verbose: bool | str | int = False,
+) -> GibbsResult:
+    """Sample the posterior of the linearised model exactly.
+
+    Parameters
+    ----------
+    model : LinearModel
+        The model with its data.
+    chains : int
+        Number of chains, at least 2; they start from draws of the prior and run side by side.
+    draws, warmup : int
+        Draws kept of each chain (at least 4), and sweeps thrown away before the first.
+    thin : int
+        Sweeps for each draw that is kept.
+    slides : int
+        Slides before each sweep; see :mod:`neuralsurv.inference.gibbs_slide`.
+    ceiling_margin : float, optional
+        Factor, at least 1, by which the ceiling of 1/Z exceeds its largest value on a grid of times; if not given, 1.5,
+        or 1 where Z is constant.
+    seed : int
+        Seed; the same seed gives the same draws.
+    verbose : bool or "auto"
+        Whether to show progress.
+
+    Returns
+    -------
+    GibbsResult
+        With the draws of all chains and what ArviZ says of them. Ctrl-C after the first few draws gives those, and
+        ``diagnostics.interrupted`` is set.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neuralsurv.inference.gibbs import LinearModel, sample
+    >>> from neuralsurv.model.hazard import Half
+    >>> from neuralsurv.model.network import MLP
+    >>> from neuralsurv.model.prior import Gamma, WeightPrior
+    >>> time = torch.linspace(0.1, 1, 10, dtype=torch.float64)
+    >>> network = MLP(covariates=1, hidden=())
+    >>> model = LinearModel.from_network(
+    ...     time,
+    ...     time < 0.8,
+    ...     0 * time,
+    ...     torch.ones_like(time),
+    ...     time[:, None],
+    ...     network=network,
+    ...     theta_star=torch.zeros(3, dtype=torch.float64),
+    ...     weight_prior=WeightPrior.isotropic(3),
+    ...     phi_prior=Gamma(1.0, 1.0),
+    ...     normaliser=Half(),
+    ...     rho=1.0,
+    ... )
+    >>> result = sample(model, chains=2, draws=50, warmup=50)
+    >>> result.theta.shape, result.phi.shape
+    (torch.Size([2, 50, 3]), torch.Size([2, 50]))
+    """
+    for name, value, least in (
+        ("chains", chains, 2),
+        ("draws", draws, _FEWEST_DRAWS),
+        ("warmup", warmup, 0),
+        ("thin", thin, 1),
+        ("slides", slides, 0),
+    ):
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            raise InputError(f"{name}={value!r} must be a whole number of at least {least}.")
+    if ceiling_margin is not None and not 1 <= ceiling_margin < math.inf:
+        raise InputError(f"ceiling_margin={ceiling_margin!r} must be a number of at least 1.")
+    # Both are asked for before hours of sampling, not after.
+    require_polyagamma()
+    require_arviz()
+    thinning = Thinning(model, ceiling_margin)
+    sweeper, slider = Sweeper(thinning), Slider(thinning)
+    known = not isinstance(model.phi_prior, Gamma)
+    rng = np.random.default_rng(seed)
+    state = start(thinning, chains, rng)
+    size = len(model.precision)
+    theta = torch.empty(draws, chains, size, dtype=torch.float64)
+    phi = torch.empty(draws, chains, dtype=torch.float64)
+    latent_total = accepted = 0.0
+    number = kept = 0
+    interrupted = False
+    total = warmup + draws * thin
+    with threads_for(chains * size * max(size, len(model.time))), bar("Gibbs sampling", total, verbose) as advance:
+        direction = slider.direction(torch.zeros(size, dtype=torch.float64), float(state.phi.mean()))
+        try:
+            while number < total:
+                # Nothing slides where phi is known.
+                for _ in range(0 if known else slides):
+                    state, moved = slider.slide(state, direction, rng)
+                    accepted += float(moved.double().mean()) if number >= warmup else 0.0
+                state, latent = sweeper.sweep(state, rng)
+                number += 1
+                if number in _pilots(warmup):
+                    # Only during warm-up: a direction that followed the chains for ever would bend their law.
+                    direction = slider.direction(state.theta.mean(0), float(state.phi.mean()))
+                if number > warmup:
+                    latent_total += latent
+                    if (number - warmup) % thin == 0:
+                        theta[kept], phi[kept] = state.theta, state.phi
+                        kept += 1
+                if number % 50 == 0 or number == total:
+                    advance(number, f"sweep {number} of {total}, phi {float(state.phi.mean()):.3g}")
+        except KeyboardInterrupt:
+            if kept < _FEWEST_DRAWS:
+                raise
+            interrupted = True
+    theta, phi = theta[:kept].transpose(0, 1).contiguous(), phi[:kept].T.contiguous()
+    sweeps = number - warmup
+    diagnostics = diagnose_chains(
+        theta,
+        phi,
+        thinning.g_events(theta.flatten(0, 1)).reshape(chains, kept, -1),
+        phi_known=known,
+        latent_points=latent_total / sweeps,
+        slide_acceptance=math.nan if known or slides == 0 else accepted / (sweeps * slides),
+        interrupted=interrupted,
+    )
+    return GibbsResult(theta, phi, diagnostics)
+
+
+def _pilots(warmup: int) -> tuple[int, ...]:
+    """Return the sweeps of the warm-up after which the direction of the slides is set anew."""
+    return warmup // 4, warmup // 2, warmup
+
+
+def start(thinning: Thinning, chains: int, rng: np.random.Generator) -> GibbsState:
+    """Return where chains start: theta from its prior, phi about where half of the ceiling is reached."""
+    noise = torch.from_numpy(rng.standard_normal((chains, len(thinning.model.precision))))
+    theta = noise / thinning.model.precision.sqrt()
+    prior = thinning.model.phi_prior
+    if not isinstance(prior, Gamma):
+        return GibbsState(theta, torch.full((chains,), prior, dtype=torch.float64))
+    level = (prior.shape + thinning.event_count) / (prior.rate + float(thinning.mass.sum()) / 2)
+    return GibbsState(theta, level * torch.exp(torch.from_numpy(_START_SPREAD * rng.standard_normal(chains))))

@@ -1,0 +1,151 @@
+"""What the Gibbs sampler leaves behind: draws of several chains, and what ArviZ says of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralsurv.errors import InputError
+
+# The limits that the makers of the two diagnostics recommend (Vehtari et al. 2021).
+HIGHEST_R_HAT = 1.01
+LOWEST_ESS_A_CHAIN = 100
+
+
+def require_arviz() -> Any:
+    """Return ArviZ, or say how to get it."""
+    try:
+        import arviz
+    except ImportError as error:
+        raise InputError("the Gibbs sampler needs ArviZ: pip install 'neuralsurv[gibbs]'.") from error
+    return arviz
+
+
+@dataclass(frozen=True)
+class GibbsDiagnostics:
+    """How the chains went. The worst value over log phi, every weight, and g at every event.
+
+    Attributes
+    ----------
+    r_hat : float
+        Rank-normalised split R-hat; 1 where the chains agree.
+    ess_bulk, ess_tail : float
+        Effective number of draws of all chains together, for the centre and for the 5 % and 95 % quantiles.
+    worst : str
+        The quantity with the highest R-hat.
+    latent_points : float
+        Mean number of latent points in a sweep.
+    slide_acceptance : float
+        Share of slides that were accepted; NaN if there were none.
+    interrupted : bool
+        Whether the user stopped the chains early.
+    messages : tuple of str
+        What to warn of; empty if all is well.
+    """
+
+    r_hat: float
+    ess_bulk: float
+    ess_tail: float
+    worst: str
+    latent_points: float
+    slide_acceptance: float
+    interrupted: bool
+    messages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GibbsResult:
+    """Draws from the posterior of the linearised model.
+
+    :func:`neuralsurv.sampled_posterior.sampled_posterior` turns them into curves.
+
+    Attributes
+    ----------
+    theta : Tensor of shape (chains, draws, m)
+        Weights.
+    phi : Tensor of shape (chains, draws)
+        Hazard scale, in scaled time.
+    diagnostics : GibbsDiagnostics
+        How the chains went.
+    """
+
+    theta: Tensor
+    phi: Tensor
+    diagnostics: GibbsDiagnostics
+
+    def flat(self) -> tuple[Tensor, Tensor]:
+        """Return theta (S, m) and phi (S,) of all chains, one chain after another."""
+        return self.theta.flatten(0, 1), self.phi.flatten()
+
+
+def diagnose_chains(
+    theta: Tensor,
+    phi: Tensor,
+    g_events: Tensor,
+    *,
+    phi_known: bool,
+    latent_points: float,
+    slide_acceptance: float,
+    interrupted: bool,
+) -> GibbsDiagnostics:
+    """Summarise chains.
+
+    Parameters
+    ----------
+    theta, phi, g_events : Tensor of shape (chains, draws, m), (chains, draws), (chains, draws, D)
+        What is looked at.
+    phi_known : bool
+        Whether phi was held, so that there is nothing to look at.
+    latent_points, slide_acceptance, interrupted
+        Passed on.
+    """
+    quantities = {"theta": theta.numpy(), "g at event": g_events.numpy()}
+    if not phi_known:
+        quantities["log phi"] = torch.log(phi).numpy()[:, :, None]
+    names, columns = [], []
+    for name, values in quantities.items():
+        for column in range(values.shape[2]):
+            one = values[:, :, column]
+            # What the data and the weights leave constant has no R-hat.
+            if np.ptp(one) > 0:
+                names.append(name if values.shape[2] == 1 else f"{name} {column}")
+                columns.append(one)
+    r_hat, bulk, tail = (_by_column(np.stack(columns, axis=2), kind) for kind in ("rhat", "bulk", "tail"))
+    worst = int(np.argmax(r_hat))
+    messages = []
+    if r_hat[worst] > HIGHEST_R_HAT:
+        messages.append(
+            f"the chains disagree: R-hat of {names[worst]} is {r_hat[worst]:.3f}, above {HIGHEST_R_HAT}; "
+            "use more draws, a longer warmup or a larger thin."
+        )
+    fewest, wanted = min(bulk.min(), tail.min()), LOWEST_ESS_A_CHAIN * len(phi)
+    if fewest < wanted:
+        messages.append(
+            f"the draws hold only {fewest:.0f} effective ones where {wanted} are wanted ({LOWEST_ESS_A_CHAIN} a "
+            "chain); use more draws or a larger thin."
+        )
+    if interrupted:
+        messages.append(f"the chains were stopped early; {phi.shape[1]} draws a chain were kept.")
+    return GibbsDiagnostics(
+        r_hat=float(r_hat[worst]),
+        ess_bulk=float(bulk.min()),
+        ess_tail=float(tail.min()),
+        worst=names[worst],
+        latent_points=latent_points,
+        slide_acceptance=slide_acceptance,
+        interrupted=interrupted,
+        messages=tuple(messages),
+    )
+
+
+def _by_column(values: np.ndarray, kind: str) -> np.ndarray:
+    """Return a diagnostic of every column of values (chains, draws, k)."""
+    arviz = require_arviz()
+    columns = (np.ascontiguousarray(values[:, :, k]) for k in range(values.shape[2]))
+    # One column at a time: as a table, ArviZ would warn of more chains than draws, which is no fault here.
+    found = [arviz.rhat(one) if kind == "rhat" else arviz.ess(one, method=kind) for one in columns]
+    return np.array(found, dtype=np.float64)
