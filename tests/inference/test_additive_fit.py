@@ -290,3 +290,21 @@ def test_a_covariate_that_is_the_same_for_everybody():
     moments = log_hazard_moments(found, same.x)
     for values in moments:
         assert float(values.reshape(20, -1).std(0).max()) < 1e-10
+
+
+def test_every_covariate_can_have_a_scale_of_its_own():
+    found = fit(simulated(40, covariates=2), replace(SMALL, per_covariate=True, average=False))
+    assert [name for name in found.scales if name.startswith("covariate")] == ["covariate 0", "covariate 1"]
+    assert "covariates" not in found.scales
+    assert found.scales["covariate 0"] != found.scales["covariate 1"]
+
+
+def test_an_interrupt_while_averaging_keeps_the_top(monkeypatch):
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(additive_fit, "settings_around", stopped)
+    found = fit(simulated(40), replace(SMALL, average=True))
+    assert found.interrupted
+    assert found.settings == 1
+    assert torch.equal(found.theta.mean, found.top.state.theta.mean)

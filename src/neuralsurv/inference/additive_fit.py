@@ -138,7 +138,12 @@ def build_prior(network: Additive, choices: DefaultChoices) -> GroupedPrior:
         "changes": (first, linear - 1),
         "network": (linear, network.size),
     }
-    groups = [Group(name, start, stop, *_HYPER_PRIORS[name]) for name, (start, stop) in ranges.items() if stop > start]
+    groups: list[Group] = []
+    for name, (start, stop) in ranges.items():
+        if name == "covariates" and choices.per_covariate:
+            groups += [Group(f"covariate {k}", k, k + 1, *_HYPER_PRIORS[name]) for k in range(start, stop)]
+        elif stop > start:
+            groups.append(Group(name, start, stop, *_HYPER_PRIORS[name]))
     return GroupedPrior(unit, tuple(groups))
 
 
@@ -207,9 +212,13 @@ def fit_additive(
             search = Search(found.top, (*search.scores, *found.scores), found.interrupted)
         top = search.top
         settings, shares = [top], [1.0]
-        if choices.average and prior.groups and len(time) <= _ROWS_TO_AVERAGE and not search.interrupted:
-            with bar("settings to average over", None, verbose) as advance:
-                settings, shares = settings_around(evidence, top, _words(advance))
+        interrupted = search.interrupted
+        if choices.average and prior.groups and len(time) <= _ROWS_TO_AVERAGE and not interrupted:
+            try:
+                with bar("settings to average over", None, verbose) as advance:
+                    settings, shares = settings_around(evidence, top, _words(advance))
+            except KeyboardInterrupt:
+                interrupted = True
     theta: Gaussian = top.state.theta
     if len(settings) > 1:
         theta = MixtureGaussian(tuple(shares), tuple(setting.state.theta for setting in settings))
@@ -226,7 +235,7 @@ def fit_additive(
         top=top,
         elbo=search.scores,
         settings=len(settings),
-        interrupted=search.interrupted,
+        interrupted=interrupted,
         solver=report,
     )
 
