@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 # Exit codes, the same for every command.
@@ -25,4 +26,12 @@ def main() -> None:
     except KeyboardInterrupt:
         # The commands say this themselves; here it came before one began, or while the last was put away.
         sys.stderr.write("error: interrupted; nothing was written.\n")
-        raise SystemExit(INTERRUPTED) from None
+    except SystemExit as end:
+        if end.code != INTERRUPTED:
+            raise
+    else:
+        return
+    # Python may remember an interrupt that came inside `exec` and end by the signal in place of this code.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
