@@ -87,9 +87,13 @@ def test_what_is_finished_is_stored_before_the_next_job_starts(store, alone):
     assert seen == [0, 1, 2, 3]
 
 
-def test_no_job_starts_after_the_time_limit(store):
+def test_no_job_starts_after_the_time_limit(store, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("neuralsurv_bench.runner.time.monotonic", lambda: now)
+
     def execute(job):
-        time.sleep(0.06)
+        nonlocal now
+        now += 0.06
         return Record(job.key)
 
     summary = run(fake_jobs(50), execute, store, limit_seconds=0.1)

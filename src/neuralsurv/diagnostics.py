@@ -101,7 +101,7 @@ def _diagnose_paper(fit: Fit) -> Diagnostics:
             "are left, so sigma(g) is close to 1 for everybody and covariates have next to no effect. Try other starts "
             "(random_state, starts) or a smaller network (hidden)."
         )
-    if fit.info.interrupted:
+    if fit.info.interrupted and not fit.info.converged:
         messages.append(
             f"the variational sweeps were interrupted after {fit.info.sweeps}; the model can be used, but has not "
             "converged. Fit again with warm_start=True to sweep on without a new search for the mode."

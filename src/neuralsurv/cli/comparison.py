@@ -13,6 +13,7 @@ import pandas as pd
 
 from neuralsurv.cli.folds import Fold, fold_tables
 from neuralsurv.cli.ridge_cox import fit_ridge_cox
+from neuralsurv.cli.start import interrupted
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError, NeuralSurvWarning
@@ -197,7 +198,7 @@ def _neuralsurv(parameters: dict[str, Any], heard: Counter[str]) -> Curves:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", NeuralSurvWarning)
             model = NeuralSurv(**parameters).fit(train_x, train)
-        if model.diagnostics_.interrupted:
+        if model.diagnostics_.interrupted or interrupted():
             # The estimator keeps what it has when it is interrupted; here the user wants the whole work to end.
             raise KeyboardInterrupt
         # The part before the figures is the same in every fold.

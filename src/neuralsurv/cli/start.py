@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from types import FrameType
+from typing import NoReturn
 
 # Exit codes, the same for every command.
 DONE = 0
@@ -12,8 +15,23 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 
+_interrupts = 0
+
+
+def interrupted() -> bool:
+    """Return whether the user has pressed Ctrl-C, also where Python lost the exception (inside a destructor, say)."""
+    return _interrupts > 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    global _interrupts
+    _interrupts += 1
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         import typer  # noqa: F401
     except ImportError:

@@ -285,6 +285,6 @@ def fit(
             try:
                 report(len(trace), bound, changes[-1])
             except KeyboardInterrupt:
-                interrupted = not converged
+                interrupted = True
     latent = state.phi.shape - problem.phi_prior.shape - problem.event_count
     return state, CaviInfo(tuple(trace), tuple(changes), converged, interrupted, latent)
