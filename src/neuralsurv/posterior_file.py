@@ -39,6 +39,7 @@ def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
             "offset": network.offset,
             "linear": network.linear,
             "varying": network.varying,
+            "pairs": network.pairs,
             "inner": None if network.inner is None else _mlp_table(network.inner),
             "time": {
                 "shift": basis.shift,
@@ -130,6 +131,7 @@ def _network(table: Fields, tensors: Arrays) -> MLP | Additive:
         torch.from_numpy(origin),
         linear=table.flag("linear"),
         varying=table.flag("varying"),
+        pairs="pairs" in table.names() and table.flag("pairs"),
     )
 
 

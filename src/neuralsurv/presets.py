@@ -109,6 +109,8 @@ class DefaultChoices:
         Whether there is a linear path beside the network.
     varying : bool
         Whether the effect of a covariate may change with log time.
+    pairs : bool
+        Whether there are products of two covariates; with 64 covariates or more there are none.
     per_covariate : bool
         Whether every covariate of the linear path has a scale of its own.
     relinearise : int
@@ -134,6 +136,7 @@ class DefaultChoices:
     quadrature_points: int
     linear: bool
     varying: bool
+    pairs: bool
     per_covariate: bool
     relinearise: int
     curvature: str
@@ -151,6 +154,7 @@ DEFAULT = DefaultChoices(
     quadrature_points=12,
     linear=True,
     varying=True,
+    pairs=True,
     per_covariate=False,
     relinearise=0,
     curvature="exact",
@@ -229,6 +233,7 @@ def _checked_default(choices: DefaultChoices) -> DefaultChoices:
         quadrature_points=_whole("quadrature_points", choices.quadrature_points, least=2),
         linear=_flag("linear", choices.linear),
         varying=_flag("varying", choices.varying),
+        pairs=_flag("pairs", choices.pairs),
         per_covariate=_flag("per_covariate", choices.per_covariate),
         relinearise=_whole("relinearise", choices.relinearise, least=0),
         hyper_priors=_flag("hyper_priors", choices.hyper_priors),

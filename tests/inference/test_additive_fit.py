@@ -226,6 +226,7 @@ def test_a_strong_effect_is_found_and_a_covariate_without_one_is_not():
         {"hyper_priors": False},
         {"linear": False},
         {"varying": not SMALL.varying},
+        {"pairs": not SMALL.pairs},
     ],
     ids=str,
 )

@@ -12,7 +12,7 @@ from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.scales import Evidence, Setting, design, find_top, settings_around
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.prior import Group, GroupedPrior
-from neuralsurv.model.rows import LayeredRows
+from neuralsurv.model.rows import DenseRows, LayeredRows, Rows
 from neuralsurv.solvers.grouped import grouped_solver
 
 
@@ -26,14 +26,13 @@ def evidence_of(hidden: tuple[int, ...] | None = None, n: int = 25, **options: o
     )
     linear = network.linear_size
     groups = [Group("covariates", 0, 2, 0.8, 0.6), Group("trend", 2, 3, 0.5, 0.7)]
-    tail = None
+    parts: list[tuple[Rows, bool]] = [(DenseRows(linearised.jacobian[:, :linear]), True)]
     if hidden is not None:
         groups.append(Group("network", linear, network.size, 0.4, 0.8))
-        tail = LayeredRows(linearised.rows.layers[1:])
+        parts.append((LayeredRows(linearised.rows.layers[1:]), False))
     unit = torch.linspace(1, 4, network.size, dtype=torch.float64)
-    lead = linearised.jacobian[:, :linear]
     importance = torch.ones(len(likelihood.points), dtype=torch.float64)
-    solver = grouped_solver(lead, tail, unit, importance, tolerance=1e-9, most=1000)
+    solver = grouped_solver(parts, unit, importance, tolerance=1e-9, most=1000)
     settings = {"tolerance": 1e-11, "most": 500} | options
     return Evidence(likelihood, phi, linearised.offset, solver, GroupedPrior(unit, tuple(groups)), **settings)
 

@@ -1,5 +1,6 @@
 """The additive network against its formula written out for one point, and its derivatives against torch.func."""
 
+import itertools
 import math
 from dataclasses import fields
 
@@ -23,11 +24,15 @@ def normal(*shape: int, seed: int) -> Tensor:
 
 
 def network_of(
-    hidden: tuple[int, ...] | None, activation: str = "tanh", covariates: int = COVARIATES, varying: bool = False
+    hidden: tuple[int, ...] | None,
+    activation: str = "tanh",
+    covariates: int = COVARIATES,
+    varying: bool = False,
+    pairs: bool = False,
 ) -> Additive:
     inner = None if hidden is None else MLP(covariates, hidden, activation)
     origin = torch.zeros(0, dtype=torch.float64) if inner is None else normal(inner.size, seed=7)
-    return Additive(covariates, BASIS, -2.5, inner, origin, varying=varying)
+    return Additive(covariates, BASIS, -2.5, inner, origin, varying=varying, pairs=pairs)
 
 
 def points(covariates: int = COVARIATES) -> tuple[Tensor, Tensor]:
@@ -37,11 +42,15 @@ def points(covariates: int = COVARIATES) -> tuple[Tensor, Tensor]:
 def written_out(network: Additive, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
     """The formula of the module for one point, term by term."""
     d, bumps = network.covariates, len(BASIS.bumps)
-    w, trend, c, v, bias, delta = theta.split([d, 1, bumps, d * network.varying, 1, len(network.origin)])
+    products = list(itertools.combinations(range(d), 2)) if network.pairs else []
+    sizes = [d, 1, bumps, d * network.varying, len(products), 1, len(network.origin)]
+    w, trend, c, v, u, bias, delta = theta.split(sizes)
     clock = (torch.log(time + BASIS.shift) - BASIS.center) / BASIS.spread
     g = network.offset + bias[0] + (w * x).sum() + trend[0] * clock
     if network.varying:
         g = g + (v * x).sum() * clock
+    for weight, (one, other) in zip(u, products, strict=True):
+        g = g + weight * x[one] * x[other]
     for weight, at in zip(c, BASIS.bumps, strict=True):
         g = g + weight * torch.exp(-((clock - at) ** 2) / (2 * BASIS.width**2))
 
@@ -62,8 +71,9 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 @every_network
 @pytest.mark.parametrize("varying", [False, True])
-def test_value_is_the_formula(hidden, varying):
-    network = network_of(hidden, varying=varying)
+@pytest.mark.parametrize("pairs", [False, True])
+def test_value_is_the_formula(hidden, varying, pairs):
+    network = network_of(hidden, varying=varying, pairs=pairs)
     theta, (time, x) = normal(network.size, seed=3), points()
     expected = torch.stack([written_out(network, theta, t, row) for t, row in zip(time, x, strict=True)])
     close(network.value(theta, time, x), expected)
@@ -71,9 +81,10 @@ def test_value_is_the_formula(hidden, varying):
 
 @every_network
 @pytest.mark.parametrize("varying", [False, True])
+@pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("at", ["zero", "elsewhere"])
-def test_jacobian_is_that_of_autograd(hidden, at, varying):
-    network = network_of(hidden, varying=varying)
+def test_jacobian_is_that_of_autograd(hidden, at, varying, pairs):
+    network = network_of(hidden, varying=varying, pairs=pairs)
     theta = torch.zeros(network.size, dtype=torch.float64) if at == "zero" else normal(network.size, seed=3)
     time, x = points()
     expected = torch.func.jacrev(lambda weights: network.value(weights, time, x))(theta)
@@ -88,8 +99,9 @@ def test_jacobian_is_that_of_autograd(hidden, at, varying):
 
 @every_network
 @pytest.mark.parametrize("varying", [False, True])
-def test_bind_gives_the_value_and_its_pullback(hidden, varying):
-    network = network_of(hidden, varying=varying)
+@pytest.mark.parametrize("pairs", [False, True])
+def test_bind_gives_the_value_and_its_pullback(hidden, varying, pairs):
+    network = network_of(hidden, varying=varying, pairs=pairs)
     time, x = points()
     evaluate = network.bind(time, x)
     u = normal(POINTS, seed=5)

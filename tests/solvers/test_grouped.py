@@ -1,5 +1,7 @@
 """Rows reduced once against the plain solver on all rows, for many scales of the prior."""
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
@@ -22,9 +24,9 @@ def multipliers(scales: tuple[float, ...], weights: int) -> Tensor:
 
 
 def reduce(case: Problem, *, tolerance: float = 0.0, most: int = 1000, leading: int = LEADING) -> GroupedSolver:
-    tail = DenseRows(case.jacobian[:, leading:]) if case.jacobian.shape[1] > leading else None
+    parts = [(DenseRows(case.jacobian[:, :leading]), True), (DenseRows(case.jacobian[:, leading:]), False)]
     importance = torch.linspace(0.5, 2, len(case.jacobian), dtype=torch.float64)
-    return grouped_solver(case.jacobian[:, :leading], tail, case.precision, importance, tolerance=tolerance, most=most)
+    return grouped_solver(parts, case.precision, importance, tolerance=tolerance, most=most)
 
 
 class TestAtAnyScale(GaussianCases):
@@ -34,10 +36,29 @@ class TestAtAnyScale(GaussianCases):
         weights = len(precision)
         scale = multipliers((0.5, 1.5, 0.8, 2.5)[-min(4, weights) :], weights)
         leading = min(LEADING, weights - 1)
-        tail = DenseRows(jacobian[:, leading:])
+        parts = [(DenseRows(jacobian[:, :leading]), True), (DenseRows(jacobian[:, leading:]), False)]
         importance = jacobian.new_ones(len(jacobian))
         unit = precision * scale**2
-        return grouped_solver(jacobian[:, :leading], tail, unit, importance, tolerance=0.0, most=1000).at(scale)
+        return grouped_solver(parts, unit, importance, tolerance=0.0, most=1000).at(scale)
+
+
+class TestTwoReducedParts(GaussianCases):
+    """Weights that are kept lie between two parts that are reduced, each with a scale of its own."""
+
+    def make(self, jacobian: Tensor, precision: Tensor) -> LowRankSolver:
+        weights = len(precision)
+        cut = [0, weights // 3, weights // 2, weights]
+        scale = torch.cat(
+            [
+                torch.full((cut[1],), 0.4, dtype=torch.float64),
+                torch.linspace(0.5, 2, cut[2] - cut[1], dtype=torch.float64),
+                torch.full((cut[3] - cut[2],), 2.5, dtype=torch.float64),
+            ]
+        )
+        slices = [slice(*ends) for ends in itertools.pairwise(cut) if ends[1] > ends[0]]
+        parts = [(DenseRows(jacobian[:, part]), part.start == cut[1] and part.stop == cut[2]) for part in slices]
+        importance = jacobian.new_ones(len(jacobian))
+        return grouped_solver(parts, precision * scale**2, importance, tolerance=0.0, most=1000).at(scale)
 
 
 class TestWithoutTail(GaussianCases):
@@ -46,7 +67,8 @@ class TestWithoutTail(GaussianCases):
     def make(self, jacobian: Tensor, precision: Tensor) -> LowRankSolver:
         scale = torch.linspace(0.5, 2, len(precision), dtype=torch.float64)
         importance = jacobian.new_ones(len(jacobian))
-        return grouped_solver(jacobian, None, precision * scale**2, importance, tolerance=0.0, most=1000).at(scale)
+        parts = [(DenseRows(jacobian), True)]
+        return grouped_solver(parts, precision * scale**2, importance, tolerance=0.0, most=1000).at(scale)
 
 
 @every_scale

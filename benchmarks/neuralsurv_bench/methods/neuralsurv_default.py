@@ -23,6 +23,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "tanh": {"activation": "tanh"},
     "no linear path": {"linear": False},
     "effects constant in time": {"varying": False},
+    "no products of covariates": {"pairs": False},
     "a scale for each covariate": {"per_covariate": True, "average": False},
     "time by its logarithm alone": {"bumps": 0},
     "12 bumps of time": {"bumps": 12},

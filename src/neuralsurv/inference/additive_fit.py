@@ -19,7 +19,7 @@ from neuralsurv.model.network import MLP
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Group, GroupedPrior, Held
 from neuralsurv.model.quadrature import ShiftedLog
-from neuralsurv.model.rows import LayeredRows
+from neuralsurv.model.rows import DenseRows, LayeredRows, Rows
 from neuralsurv.model.time_basis import place_basis
 from neuralsurv.presets import DefaultChoices
 from neuralsurv.progress import Advance, bar
@@ -30,15 +30,20 @@ from neuralsurv.solvers.mixture import MixtureGaussian
 # Prior standard deviation of the bias: the average hazard is known to a factor of about 7 either way before the data.
 _BIAS_SCALE = 2.0
 # Medians and spreads (of the logarithm) of the scales of each group. Those of the covariates, and of the changes of
-# their effects with time, are for a sum: each of d standardised covariates has them divided by the root of d.
+# their effects with time, are for a sum: each of d standardised covariates has them divided by the root of d; so are
+# those of the products. Most cohorts have next to none, and some depend on them: the spread is wide.
 _HYPER_PRIORS = {
     "covariates": (0.5, 0.7),
     "trend": (0.5, 0.7),
     "bumps": (1.0, 0.7),
     "changes": (0.3, 0.7),
+    "pairs": (0.2, 1.2),
     "network": (0.5, 0.8),
 }
-# Information of the network that may be given up at scale 1, in nats, and the most directions of it that are kept.
+# With more products of two covariates than this (64 covariates or more) the model has none.
+_MOST_PAIRS = 2000
+# Information of the products, and of the network, that may be given up at scale 1, in nats, and the most directions of
+# each that are kept.
 _INFORMATION_TOLERANCE = 0.1
 _MOST_DIRECTIONS = 200
 # With at least twice so many rows, the scales are sought on every k-th of them: they hardly depend on the rest.
@@ -114,6 +119,7 @@ def build_network(
         origin=origin,
         linear=choices.linear,
         varying=choices.varying,
+        pairs=choices.pairs and 0 < covariates * (covariates - 1) // 2 <= _MOST_PAIRS,
     )
 
 
@@ -123,7 +129,9 @@ def build_prior(network: Additive, choices: DefaultChoices) -> GroupedPrior:
     unit = torch.ones(network.size, dtype=torch.float64)
     unit[:d] = d
     first = d + network.basis.size
-    unit[first : linear - 1] = max(1, network.changes)
+    second = first + network.changes
+    unit[first:second] = max(1, network.changes)
+    unit[second : linear - 1] = max(1, network.products)
     unit[linear - 1] = _BIAS_SCALE**-2
     if network.inner is not None:
         for weight, bias in network.inner.layers(unit[linear:]):
@@ -135,7 +143,8 @@ def build_prior(network: Additive, choices: DefaultChoices) -> GroupedPrior:
         "covariates": (0, d),
         "trend": (d, d + 1),
         "bumps": (d + 1, first),
-        "changes": (first, linear - 1),
+        "changes": (first, second),
+        "pairs": (second, linear - 1),
         "network": (linear, network.size),
     }
     groups: list[Group] = []
@@ -147,12 +156,18 @@ def build_prior(network: Additive, choices: DefaultChoices) -> GroupedPrior:
     return GroupedPrior(unit, tuple(groups))
 
 
-def reduce_rows(rows: LayeredRows, linear: int, prior: GroupedPrior, importance: Tensor) -> GroupedSolver:
-    """Keep the linear path, and of the network the directions that carry information."""
+def reduce_rows(rows: LayeredRows, network: Additive, prior: GroupedPrior, importance: Tensor) -> GroupedSolver:
+    """Keep the linear path, and of products and network the directions that carry information."""
     lead = LayeredRows(rows.layers[:1]).dense()
-    assert lead.shape[1] == linear
-    tail = LayeredRows(rows.layers[1:]) if len(rows.layers) > 1 else None
-    return grouped_solver(lead, tail, prior.unit, importance, tolerance=_INFORMATION_TOLERANCE, most=_MOST_DIRECTIONS)
+    last = network.linear_size - 1
+    first = last - network.products
+    parts: list[tuple[Rows, bool]] = [(DenseRows(lead[:, :first]), True)]
+    if network.products:
+        parts.append((DenseRows(lead[:, first:last]), False))
+    parts.append((DenseRows(lead[:, last:]), True))
+    if len(rows.layers) > 1:
+        parts.append((LayeredRows(rows.layers[1:]), False))
+    return grouped_solver(parts, prior.unit, importance, tolerance=_INFORMATION_TOLERANCE, most=_MOST_DIRECTIONS)
 
 
 def fit_additive(
@@ -268,7 +283,7 @@ def _evidence(
         # In the middle of the prior every unit of exposure carries about the crude rate of information.
         importance = torch.cat([torch.zeros(points.events, dtype=torch.float64), phi * points.weight[points.events :]])
         assert isinstance(linearised.rows, LayeredRows)
-        solver = reduce_rows(linearised.rows, network.linear_size, prior, importance)
+        solver = reduce_rows(linearised.rows, network, prior, importance)
     return Evidence(
         likelihood=likelihood,
         phi=phi,

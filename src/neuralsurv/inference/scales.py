@@ -117,11 +117,7 @@ class Evidence:
             theta.inner_factor, torch.eye(len(theta.inner_mean), dtype=theta.inner_mean.dtype), upper=False
         )
         excess = theta.inner_mean.square() + inverse.square().sum(0) - 1
-        leading = self.solver.leading
-        parts = [
-            excess[group.start : group.stop] if group.start < leading else excess[leading:]
-            for group in self.prior.groups
-        ]
+        parts = [excess[self.solver.directions(group.start, group.stop)] for group in self.prior.groups]
         return torch.stack([part.sum() for part in parts]) if parts else excess.new_zeros(0)
 
 
@@ -199,8 +195,10 @@ def design(count: int) -> tuple[Tensor, Tensor]:
     """
     corners = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=count)), dtype=torch.float64)
     if count > 3:
-        # Half of the corners will do: their moments up to the third are the same.
-        corners = corners[corners.prod(1) > 0]
+        # A part of the corners will do: their moments up to the third are the same.
+        corners = corners[corners[:, : 4 if count > 5 else count].prod(1) > 0]
+    if count > 5:
+        corners = corners[corners[:, 2:].prod(1) > 0]
     axes = torch.eye(count, dtype=torch.float64) * math.sqrt(count)
     sphere = torch.cat([corners, axes, -axes]) * _RADIUS
     weights = torch.full((len(sphere) + 1,), 1 / (len(sphere) * _RADIUS**2), dtype=torch.float64)

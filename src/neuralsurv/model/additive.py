@@ -1,10 +1,11 @@
 r"""A linear path, a time basis and a network, added up.
 
-.. math:: g(t, x) = o + b + w^\top x + c^\top B(t) + v^\top x\,z(t)
+.. math:: g(t, x) = o + b + w^\top x + c^\top B(t) + v^\top x\,z(t) + \sum_{j<k} u_{jk} x_j x_k
           + f(z(t), x; \theta_0 + \delta) - f(z(t), x; \theta_0)
 
-The weights are (w, c, v, b, δ). The network f is measured from a random draw :math:`\theta_0`, so that all weights at 0
-give g = o, the place where the prior is centred; there its Jacobian is rich, which it is not at a weight-space mode.
+The weights are (w, c, v, u, b, δ). The network f is measured from a random draw :math:`\theta_0`, so that all weights
+at 0 give g = o, the place where the prior is centred; there its Jacobian is rich, which it is not at a weight-space
+mode.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Additive:
         Whether there is a linear path of the covariates.
     varying : bool
         Whether effects of covariates may change along the clock.
+    pairs : bool
+        Whether there are products of two covariates.
     """
 
     covariates: int
@@ -55,6 +58,7 @@ class Additive:
     origin: Tensor
     linear: bool = True
     varying: bool = False
+    pairs: bool = False
 
     @property
     def symmetric(self) -> bool:
@@ -63,8 +67,13 @@ class Additive:
 
     @property
     def linear_size(self) -> int:
-        """Number of weights before those of the network: linear path, time basis, changing effects, bias."""
-        return self.slopes + self.basis.size + self.changes + 1
+        """Number of weights before those of the network: linear path, time, changes, products, bias."""
+        return self.slopes + self.basis.size + self.changes + self.products + 1
+
+    @property
+    def products(self) -> int:
+        """Number of weights of products of two covariates."""
+        return self.covariates * (self.covariates - 1) // 2 if self.pairs else 0
 
     @property
     def changes(self) -> int:
@@ -104,6 +113,9 @@ class Additive:
         parts.append(self.basis.columns(time))
         if self.varying:
             parts.append(x * self.basis.clock(time)[:, None])
+        if self.pairs:
+            one, other = torch.triu_indices(self.covariates, self.covariates, 1)
+            parts.append(x[:, one] * x[:, other])
         return torch.cat(parts, 1)
 
     def _cut(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:

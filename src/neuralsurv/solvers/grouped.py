@@ -6,6 +6,7 @@ basis. The reduction to few directions is therefore done once, and another scale
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,27 @@ from torch import Tensor
 
 from neuralsurv.model.rows import Rows
 from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver
+
+
+@dataclass(frozen=True)
+class Block:
+    """Neighbouring weights, and the directions of the basis that lie within them.
+
+    Attributes
+    ----------
+    start, stop : int
+        The weights.
+    first, last : int
+        The directions.
+    whole : bool
+        Whether each weight is a direction of its own; else the weights, which then share one scale, were reduced.
+    """
+
+    start: int
+    stop: int
+    first: int
+    last: int
+    whole: bool
 
 
 @dataclass(frozen=True)
@@ -24,64 +46,81 @@ class GroupedSolver:
     unit : Tensor of shape (m,)
         Prior precisions at scale 1.
     basis : Tensor of shape (m, r)
-        Orthonormal directions, each within the leading weights or within the tail.
+        Orthonormal directions, each within one block.
     reduced : Tensor of shape (P, r)
         Rows, whitened at scale 1, in that basis.
-    remainder : Tensor of shape (P,)
-        Prior variance of the tail across the basis, at scale 1.
-    leading : int
-        The first so many weights and directions are kept as they are; those after them are the tail.
+    remainder : Tensor of shape (P, B)
+        Prior variance of each block across the basis, at scale 1.
+    blocks : tuple of Block
+        The blocks, in the order of their weights.
     """
 
     unit: Tensor
     basis: Tensor
     reduced: Tensor
     remainder: Tensor
-    leading: int
+    blocks: tuple[Block, ...]
 
     def at(self, multipliers: Tensor) -> LowRankSolver:
-        """Return the solver for scales (m,), which must be one number over the whole tail."""
-        tail = multipliers[self.leading :]
-        last = tail[0] if len(tail) else multipliers.new_ones(())
-        columns = torch.cat([multipliers[: self.leading], last.expand(self.basis.shape[1] - self.leading)])
-        return LowRankSolver(
-            self.unit / multipliers**2, self.basis, self.reduced * columns, self.remainder * last.square()
+        """Return the solver for scales (m,), which must be one number over each block that was reduced."""
+        columns = torch.cat(
+            [
+                multipliers[block.start : block.stop]
+                if block.whole
+                else multipliers[block.start].expand(block.last - block.first)
+                for block in self.blocks
+            ]
         )
+        squares = torch.stack([multipliers[block.start].square() for block in self.blocks])
+        return LowRankSolver(self.unit / multipliers**2, self.basis, self.reduced * columns, self.remainder @ squares)
+
+    def directions(self, start: int, stop: int) -> slice:
+        """Return the directions of weights that are part of a block of whole weights, or are a block themselves."""
+        for block in self.blocks:
+            if block.whole and block.start <= start and stop <= block.stop:
+                return slice(block.first + start - block.start, block.first + stop - block.start)
+            if (block.start, block.stop) == (start, stop):
+                return slice(block.first, block.last)
+        raise ValueError(f"no block has the weights {start} to {stop}")
 
 
 def grouped_solver(
-    lead: Tensor, tail: Rows | None, unit: Tensor, importance: Tensor, *, tolerance: float, most: int
+    parts: Sequence[tuple[Rows, bool]], unit: Tensor, importance: Tensor, *, tolerance: float, most: int
 ) -> GroupedSolver:
-    """Keep the leading weights as they are and reduce the tail to the directions that carry information.
+    """Keep some weights as they are and reduce others to the directions that carry information.
 
     Parameters
     ----------
-    lead : Tensor of shape (P, l)
-        Rows of the leading weights.
-    tail : Rows of shape (P, m − l) or None
-        Rows of the weights after them.
+    parts : sequence of (Rows of shape (P, k), bool)
+        Rows of neighbouring weights, in their order, and whether to keep each of them as a direction.
     unit : Tensor of shape (m,)
         Prior precisions at scale 1.
     importance : Tensor of shape (P,)
         About the curvatures that are to come.
     tolerance : float
-        Information of the tail that may be given up at scale 1, in nats.
+        Information that may be given up in each reduced part at scale 1, in nats.
     most : int
-        Largest number of directions of the tail.
+        Largest number of directions of a reduced part.
     """
-    leading = lead.shape[1]
-    reduced = lead / unit[:leading].sqrt()
-    basis = torch.eye(leading, dtype=unit.dtype)
-    if tail is None:
-        return GroupedSolver(unit, basis, reduced, unit.new_zeros(len(lead)), leading)
-    part = low_rank_solver(tail, unit[leading:], importance, tolerance=tolerance, most=most)
-    both = unit.new_zeros(len(unit), leading + part.rank)
-    both[:leading, :leading] = basis
-    both[leading:, leading:] = part.basis
-    return GroupedSolver(
-        unit,
-        both,
-        torch.cat([reduced, part.reduced], 1),
-        part.remainder,
-        leading,
-    )
+    blocks: list[Block] = []
+    bases, reduced, remainders = [], [], []
+    start = first = 0
+    for rows, whole in parts:
+        stop = start + rows.shape[1]
+        precision = unit[start:stop]
+        if whole:
+            bases.append(torch.eye(stop - start, dtype=unit.dtype))
+            reduced.append(rows.dense() / precision.sqrt())
+            remainders.append(unit.new_zeros(rows.shape[0]))
+        else:
+            part = low_rank_solver(rows, precision, importance, tolerance=tolerance, most=most)
+            bases.append(part.basis)
+            reduced.append(part.reduced)
+            remainders.append(part.remainder)
+        last = first + reduced[-1].shape[1]
+        blocks.append(Block(start, stop, first, last, whole))
+        start, first = stop, last
+    basis = unit.new_zeros(len(unit), first)
+    for block, part_basis in zip(blocks, bases, strict=True):
+        basis[block.start : block.stop, block.first : block.last] = part_basis
+    return GroupedSolver(unit, basis, torch.cat(reduced, 1), torch.stack(remainders, 1), tuple(blocks))
