@@ -93,7 +93,12 @@ def test_interrupt_ends_with_130_and_writes_nothing(tmp_path):
     table = cohort_file(tmp_path)
     heavy = ["--folds", "2", "--repeats", "500", *QUICK, "--out", str(tmp_path / "scores.csv")]
     process = subprocess.Popen(
-        [*COMMAND, "evaluate", str(table), *ROLES, *heavy], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, "evaluate", str(table), *ROLES, *heavy],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Tests that run in the background of a shell inherit that interrupts are ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with process:
         # The notes on the columns come before the first fit.

@@ -31,7 +31,9 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    signal.signal(signal.SIGINT, _interrupt)
+    # A shell starts work in the background with interrupts ignored, and means it.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         import typer  # noqa: F401
     except ImportError:
