@@ -11,11 +11,16 @@ import neuralsurv
 import pages
 
 ROOT = Path(__file__).parents[1]
-PAGES = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if pages.blocks(path)]
+EVERY_PAGE = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [path for path in EVERY_PAGE if pages.blocks(path)]
 MODULES = [name for _, name, _ in pkgutil.walk_packages(neuralsurv.__path__, "neuralsurv.")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_python_block_of_a_page_runs(page, tmp_path):
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     copy = tmp_path / page.relative_to(ROOT)
