@@ -58,8 +58,9 @@ def draw(found: Prediction, path: Path, level: float, *, unit: str | None, messa
     if people > most:
         messages.note(f"the picture shows the first {most} of {people} people.")
         found = found.head(most)
-    name = found.index.name or "row"
-    axes = plot_prediction(found, level=level, labels=[f"{name} {label}" for label in found.index])
+    # People who are called by a number alone are called by their row.
+    numbered = found.index.name == "row"
+    axes = plot_prediction(found, level=level, labels=[f"row {name}" if numbered else name for name in found.index])
     if unit is not None and found.columns is not None:
         axes.set_xlabel(unit)
     axes.set_title(f"{found.name}: median and {level:.0%} interval", fontsize=10)
