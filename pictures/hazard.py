@@ -27,8 +27,8 @@ def shares(time: Tensor) -> dict[str, Tensor]:
 def draw_hazard(out: Path) -> Path:
     """Draw the three factors and their product."""
     time = torch.linspace(0.005, 1, 200, dtype=torch.float64)
-    figure, rows = panels(4)
-    ceiling, clock, share, product = rows[0]
+    figure, rows = panels(2, 2)
+    (ceiling, clock), (share, product) = rows
     ceiling.plot(time, torch.full_like(time, PHI / Z), color="black")
     ceiling.set_ylim(0, 1.3 * PHI / Z)
     label(ceiling, "ceiling  φ / Z", "time", "events per unit of time")

@@ -68,8 +68,9 @@ def _fitted(size: int, seed: int) -> tuple[NeuralSurv, Cohort]:
 def draw_bands(out: Path, sizes: tuple[int, ...] = (25, 100, 400, 1600), cohorts: int = 5) -> Path:
     """Draw the bands of two people for one cohort of each size, and the mean widths over several."""
     times = np.linspace(0, END, 81)
-    figure, rows = panels(len(sizes) + 1)
-    for axes, size in zip(rows[0], sizes, strict=False):
+    figure, rows = panels(3, 2)
+    places = rows.reshape(-1)
+    for axes, size in zip(places, sizes, strict=False):
         model, cohort = _fitted(size, seed=0)
         people = two_people(cohort)
         curves = model.predict_survival(people, times)
@@ -79,10 +80,12 @@ def draw_bands(out: Path, sizes: tuple[int, ...] = (25, 100, 400, 1600), cohorts
             axes.fill_between(times, lower.iloc[k], upper.iloc[k], color=colour, alpha=0.2, linewidth=0)
             axes.plot(times, cohort.true_survival(times, people)[k], color="black", linestyle=":", linewidth=1.2)
         axes.set_ylim(0, 1.02)
-        label(axes, f"{size:,} rows", "time", "S(t)" if size == sizes[0] else "")
-    rows[0][0].legend(frameon=False, fontsize=9)
+        label(axes, f"{size:,} rows", "time", "S(t)")
+    places[0].legend(frameon=False, fontsize=9)
     widths = [mean_width(size, cohorts, times[1:]) for size in sizes]
-    last = rows[0][-1]
+    last = places[len(sizes)]
+    for empty in places[len(sizes) + 1 :]:
+        empty.set_axis_off()
     last.loglog(sizes, widths, "o-", color="black", label=f"mean of {cohorts} cohorts")
     last.loglog(sizes, widths[-1] * np.sqrt(sizes[-1] / np.array(sizes)), ":", color=GREY, label="1 / √rows")
     last.set_xticks(sizes, [f"{size:,}" for size in sizes])

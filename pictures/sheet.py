@@ -9,7 +9,7 @@ from neuralsurv.plots import COLOURS
 
 BLUE, RED, GREEN = COLOURS[:3]
 GREY = "0.55"
-_PANEL_WIDTH, _PANEL_HEIGHT = 3.1, 2.9
+_PANEL_WIDTH, _PANEL_HEIGHT = 2.8, 2.6
 
 
 def panels(columns: int, rows: int = 1, **options: Any) -> Any:
@@ -32,6 +32,6 @@ def save(figure: Any, path: Path) -> Path:
     """Write the sheet as a picture and close it."""
     from matplotlib import pyplot
 
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=150)
     pyplot.close(figure)
     return path
