@@ -100,21 +100,23 @@ def run(
         first = model.time_scale_ / 200 if question.quantity == "hazard" else 0.0
         times = np.linspace(first, model.time_scale_, _TIMES_OF_A_PICTURE)
     found = _predict(model, _labelled(frame, model, table.id), question, times)
-    result = found.to_frame(question.level)
     if found.extrapolated.any():
         messages.warn(f"beyond {model.time_scale_:g}, the last training time, the prediction is extrapolated.")
     if picture is not None:
         draw(found, picture, question.level, unit=model.columns_.get("time"), messages=messages)
+    told: dict[str, Any] = {"quantity": found.name, "level": question.level}
+    if out is None and picture is not None:
+        # Nobody asked for the numbers, and most of the people are not in the picture.
+        messages.result(picture=str(picture), **told)
+        return
+    result = found.to_frame(question.level)
     if out is not None:
         write_table(result, out)
         messages.say(f"wrote {out}: {len(result)} lines ({file_size(out)})")
-    if out is not None or picture is not None:
         shown = None if picture is None else str(picture)
-        lines = None if out is None else len(result)
-        table_file = None if out is None else str(out)
-        messages.result(out=table_file, lines=lines, picture=shown, quantity=found.name, level=question.level)
+        messages.result(out=str(out), lines=len(result), picture=shown, **told)
     elif messages.machine:
-        messages.result(quantity=found.name, level=question.level, predictions=result.to_dict(orient="records"))
+        messages.result(predictions=result.to_dict(orient="records"), **told)
     else:
         sys.stdout.write(result.to_csv(index=False, float_format="%.6g"))
         sys.stdout.flush()
