@@ -175,8 +175,9 @@ and words for the event; nothing had to be prepared. That `predict` draws, and t
 answered with what to type, is so because an earlier walk stumbled there.
 
 Measured on {last["date"]} with Python {last["python"]} on {machine["system"]}, {machine["cores"]} cores, beside other
-work. The packages came from a mirror close by, in the versions of `constraints.txt`, with torch's CPU build; over a slow
-network the installation takes as long as the download of torch. Getting the copy, reading and typing are not in it.
+work. The packages came from a mirror close by, in the versions of `constraints.txt`, with torch's CPU build; over a
+slow network the installation takes as long as the download of torch. Getting the copy, reading and typing are not in
+it.
 
 `python benchmarks/newcomer/walk.py --out benchmarks/newcomer/results.jsonl --page docs/newcomer.md` repeats it; a test
 walks the same path without the installation.
