@@ -1,5 +1,6 @@
 """The site builds without a warning, and every public name has its place in the reference."""
 
+import ast
 import dataclasses
 import inspect
 import os
@@ -46,13 +47,15 @@ def documented(site):
 
 
 def public(module):
-    """Return the classes, functions and constants of a module that are its own and have no underscore."""
-    return [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and (name.isupper() or (inspect.getmodule(value) is module and (inspect.isclass(value) or callable(value))))
-    ]
+    """Return the classes, functions and constants that a module defines itself and that have no underscore."""
+    names = []
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names += [target.id for target in targets if isinstance(target, ast.Name)]
+    return [name for name in names if not name.startswith("_")]
 
 
 def members(owner):
