@@ -1,27 +1,53 @@
-"""Runs the Python blocks of a Markdown page, in order and in one namespace, in the folder of the page."""
+"""Runs the code blocks of a Markdown page, in order and in the folder of the page.
+
+Python blocks share one namespace. Of shell blocks the lines that call ``neuralsurv`` are run, in this process, with the
+folder ``docs/data`` or the root of the repository as their own; other lines (pip, make) are for the reader.
+"""
 
 import os
 import re
+import shlex
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 
+def fenced(page: Path, language: str) -> list[str]:
+    """Return the blocks of one language."""
+    pattern = rf"^```{language}\n(.*?)^```"
+    return re.findall(pattern, page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
 def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    """Return the Python blocks."""
+    return fenced(page, "python")
+
+
+def shell_lines(page: Path) -> list[list[str]]:
+    """Return the words of every line of the shell blocks, without comments."""
+    text = "".join(fenced(page, "sh")).replace("\\\n", " ")
+    return [words for line in text.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+@contextmanager
+def inside(folder: Path):
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def run(page: Path) -> None:
+    """Run the Python blocks."""
     import matplotlib
 
     matplotlib.use("Agg")
-    before = Path.cwd()
-    os.chdir(page.parent)
-    try:
+    with inside(page.parent):
         namespace: dict[str, object] = {}
         for number, block in enumerate(blocks(page), 1):
             exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
-    finally:
-        os.chdir(before)
 
 
 if __name__ == "__main__":

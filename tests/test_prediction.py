@@ -370,3 +370,13 @@ def test_a_curve_outside_its_domain(times):
     curve = Curve(np.array([0.0, 1.0, 3.0]), np.array([1.0, 0.8, 0.4]))
     with pytest.raises(InputError, match=r"the curve is known from 0 to 3 only; use predict_survival for other times"):
         curve(times)
+
+
+@pytest.mark.parametrize("people", [1, 2, 3, 5, 9])
+def test_the_first_people_are_all_that_is_worked_out(people):
+    cube = cube_of()
+    whole = prediction_of(cube, index=list("abcde"))
+    some = whole.head(people)
+    assert some.index.tolist() == list("abcde")[:people]
+    np.testing.assert_array_equal(some.draws, cube[:, :people])
+    assert whole.blocks.made == -(-min(people, 5) // 2), "blocks of two people"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -162,6 +162,19 @@ class Prediction:
         frame.insert(0, _name(self.index, "person"), self.index.to_flat_index().take(people))
         frame["extrapolated"] = np.tile(self.extrapolated, len(self.index))
         return frame
+
+    def head(self, people: int) -> Prediction:
+        """Return the prediction for the first `people` people; nothing is worked out for the others."""
+
+        def blocks() -> Iterator[np.ndarray]:
+            wanted = people
+            for block in self.blocks():
+                yield block[:, :wanted]
+                wanted -= block.shape[1]
+                if wanted <= 0:
+                    return
+
+        return replace(self, index=self.index[:people], blocks=blocks)
 
     def plot(self, level: float = 0.9, ax: Any = None, **options: Any) -> Any:
         """Draw every person's median with its band and return the axes (needs matplotlib)."""

@@ -171,6 +171,10 @@ def test_entry_weight_and_id_reach_the_estimator(tmp_path):
         ((*ROLES, "--drop", "years"), "column 'years' belongs to the outcome"),
         ((*ROLES, "--features", "age", "--drop", "age"), "column 'age' is given as --features and as --drop."),
         (("--time", "years", "--event", "age"), "column 'age' must be 0/1 or True/False, but holds"),
+        (
+            ("--time", "years", "--event", "stage"),
+            "column 'stage' holds words (II, III); say which of them mean the event, for example --event-value III.",
+        ),
         (("--time", "stage", "--event", "died"), "column 'stage' cannot be read as numbers"),
         ((*ROLES, "--start-date", "age"), "--start-date and --end-date belong together"),
         ((*ROLES, "--start-date", "age", "--end-date", "dose"), "the time is given twice"),

@@ -2,15 +2,21 @@
 
 import io
 import json
+import sys
+from xml.etree import ElementTree
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot
 
 import neuralsurv
 from cli.commands import QUICK, fitted_file, refused, run
 from neuralsurv.cli.predicting import parse_times
 from neuralsurv.errors import InputError
+
+_SVG = "http://www.w3.org/2000/svg"
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +162,72 @@ def test_inspect(files, model, monkeypatch):
     assert found["diagnostics"]["sweeps"] == model.diagnostics_.sweeps
     assert [column["name"] for column in found["columns"]] == ["age", "dose", "stage"]
     assert json.loads(json.dumps(found)) == found
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    yield tmp_path
+    assert pyplot.get_fignums() == [], "a figure was left open"
+
+
+def drawn(path):
+    """Return every text of a picture in SVG."""
+    texts = ElementTree.parse(path).getroot().iter(f"{{{_SVG}}}text")
+    return {"".join(text.itertext()).strip() for text in texts}
+
+
+def test_a_picture_shows_the_first_three_people_over_the_training_range(files, model, pictures, monkeypatch):
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
+    ended = run("predict", *files, "--picture", pictures / "curves.svg")
+    assert ended.code == 0, ended.err
+    assert ended.err == "note: the picture shows the first 3 of 40 people.\n"
+    assert ended.out.startswith(f"wrote {pictures / 'curves.svg'} (")
+    names = drawn(pictures / "curves.svg")
+    assert {"row 0", "row 1", "row 2", "years", "survival", "survival: median and 90% interval"} <= names
+    assert "row 3" not in names
+    # The last label of the time axis lies within the training range, and not far from its end.
+    numbers = [float(name) for name in names if name.replace(".", "").isdigit()]
+    assert 0.75 * model.time_scale_ < max(numbers) <= model.time_scale_
+
+
+def test_a_picture_and_a_table_may_both_be_asked_for(files, pictures, frame):
+    frame.head(2).to_csv(pictures / "two.csv", index=False)
+    asked = ("--times", "0.5,1", "--picture", pictures / "a.png", "--out", pictures / "a.csv")
+    ended = run("predict", files[0], pictures / "two.csv", *asked, "--json")
+    assert ended.json["lines"] == len(pd.read_csv(pictures / "a.csv")) == 4
+    assert ended.json["picture"] == str(pictures / "a.png")
+    assert ended.json["notes"] == []
+    assert pyplot.imread(pictures / "a.png").std() > 0.01, "an empty picture"
+
+
+@pytest.mark.parametrize("quantity", ["hazard", "cumulative-hazard", "median", "rmst"])
+def test_every_quantity_can_be_drawn(files, pictures, quantity):
+    ended = run("predict", *files, "--quantity", quantity, "--picture", pictures / "q.pdf", "--quiet")
+    assert (ended.code, ended.err) == (0, "")
+    assert (pictures / "q.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--picture", "curves.gif"), "--picture 'curves.gif' must end with .png, .svg or .pdf."),
+        (("--picture", "nowhere/curves.png"), "the folder 'nowhere' does not exist"),
+    ],
+)
+def test_pictures_that_cannot_be(files, arguments, message):
+    assert message in refused("predict", *files, *arguments)
+
+
+def test_a_picture_does_not_replace_another_file(files, tmp_path):
+    picture = tmp_path / "a.svg"
+    picture.write_text("mine", encoding="utf-8")
+    assert "exists already" in refused("predict", *files, "--picture", picture)
+    assert picture.read_text(encoding="utf-8") == "mine"
+    assert list(tmp_path.iterdir()) == [picture]
+
+
+def test_a_picture_without_matplotlib_says_what_to_install(files, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    said = refused("predict", *files, "--picture", tmp_path / "a.png")
+    assert said == "a picture needs matplotlib: pip install 'neuralsurv[plot]'."
+    assert list(tmp_path.iterdir()) == []

@@ -1,8 +1,7 @@
-"""The command as a person or a script starts it: a real process, a real terminal."""
+"""The command as a script starts it: a real process."""
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -25,25 +24,6 @@ def start(*arguments, **options):
     return subprocess.run([*COMMAND, *texts], capture_output=True, text=True, encoding="utf-8", **options)
 
 
-def in_terminal(*arguments):
-    """Run a command in a pseudo-terminal; return its exit code and all that appeared on the screen."""
-    pid, screen = pty.fork()
-    if pid == 0:  # pragma: no cover
-        os.environ.update(COLUMNS="120", TERM="xterm-256color")
-        os.execv(sys.executable, [*COMMAND, *(str(argument) for argument in arguments)])
-    shown = b""
-    while True:
-        try:
-            data = os.read(screen, 4096)
-        except OSError:
-            break
-        if not data:
-            break
-        shown += data
-    os.close(screen)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode("utf-8")
-
-
 def test_help_comes_without_the_heavy_imports():
     code = (
         "import sys\nfrom neuralsurv.cli.start import main\nsys.argv = ['neuralsurv', '--help']\ntry:\n    main()\n"
@@ -55,24 +35,6 @@ def test_help_comes_without_the_heavy_imports():
     for name in ("demo", "fit", "evaluate", "predict", "report", "inspect"):
         assert re.search(rf"\b{name}\b", found.stdout)
     assert "Exit codes: 0 done" in found.stdout
-
-
-def test_a_terminal_shows_progress_colour_and_the_result(tmp_path):
-    out = tmp_path / "m.neuralsurv"
-    code, screen = in_terminal("fit", cohort_file(tmp_path), *ROLES, "--out", out, *QUICK)
-    assert code == 0, screen
-    assert "━" in screen, "a progress bar"
-    assert "\x1b[36mnote: " in screen
-    assert f"wrote {out}" in screen.replace("\r\n", "")
-    assert out.exists()
-
-
-def test_a_terminal_shows_one_sentence_for_wrong_input(tmp_path):
-    code, screen = in_terminal("fit", cohort_file(tmp_path), "--time", "yaers", "--event", "died", "--out", "x")
-    assert code == 2
-    assert "did you mean 'years'?" in screen
-    assert "Traceback" not in screen
-    assert len(screen.strip().splitlines()) == 1
 
 
 def test_a_script_gets_json_and_exit_codes(tmp_path):

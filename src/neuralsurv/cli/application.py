@@ -204,6 +204,7 @@ def predict(
     level: a.Level = 0.9,
     id: a.Id = None,
     out: a.PredictionOut = None,
+    picture: a.Picture = None,
     separator: a.Separator = None,
     decimal: a.Decimal = None,
     encoding: a.Encoding = None,
@@ -212,14 +213,15 @@ def predict(
     quiet: a.Quiet = False,
     json: a.Json = False,
 ) -> None:
-    """Predict for the rows of a table, with intervals."""
+    """Predict for the rows of a table, with intervals, as numbers or as a picture."""
     from neuralsurv.cli.predicting import Question, run
 
     table = DataSettings(
         file=data, id=id, separator=separator, decimal=decimal, encoding=encoding, missing=tuple(missing or ())
     )
     question = Question(quantity, times, given, horizon, share, level)
-    run(model, table, question, out, force=force, messages=Messages(machine=json, quiet=quiet))
+    said = Messages(machine=json, quiet=quiet)
+    run(model, table, question, out, picture=picture, force=force, messages=said)
 
 
 @app.command(epilog=_EPILOG)

@@ -145,6 +145,10 @@ PredictionOut = Annotated[
     Path | None,
     _option("--out", "CSV, TSV, Parquet or feather; to the screen as CSV if not given.", _RUN, "FILE"),
 ]
+Picture = Annotated[
+    Path | None,
+    _option("--picture", "Draw the first people: .png, .svg or .pdf. Needs no --times.", _RUN, "FILE"),
+]
 ReportOut = Annotated[Path, _option("--out", "Where the page goes: report.html.", _RUN, "FILE")]
 Title = Annotated[str | None, _option("--title", "Title of the page.", _REPORT, "TEXT")]
 CalibrationTimes = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,6 +89,8 @@ def read_cohort(settings: DataSettings) -> CohortTable:
         frame, roles = _with_durations(frame, settings, roles, notes)
     if settings.event_values:
         frame[settings.event] = _event_flags(frame[str(settings.event)], settings)
+    else:
+        _check_event_is_no_word(frame[str(settings.event)])
     for name in settings.categorical:
         if name in frame:
             frame[name] = labels(frame[name])
@@ -189,6 +192,18 @@ def _event_flags(values: pd.Series, settings: DataSettings) -> Any:
             )
     flags = text.isin(settings.event_values).astype(float)
     return flags.where(text.notna(), np.nan)
+
+
+def _check_event_is_no_word(values: pd.Series) -> None:
+    """Refuse words in the event column in a way that says what to type."""
+    present = values.dropna()
+    if pd.api.types.is_object_dtype(present.dtype) or pd.api.types.is_string_dtype(present.dtype):
+        words = sorted(set(present.map(str)[pd.to_numeric(present, errors="coerce").isna()]))
+        if words:
+            raise InputError(
+                f"column {values.name!r} holds words ({listed(words)}); say which of them mean the event, "
+                f"for example --event-value {shlex.quote(words[-1])}."
+            )
 
 
 def kept_roles(cohort: CohortTable) -> dict[str, str]:

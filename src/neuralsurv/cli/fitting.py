@@ -101,8 +101,7 @@ def _tell(
     messages.say(f"\nfitted in {seconds:.1f} s; wrote {out} ({file_size(out)})")
     if config is not None:
         messages.say(f"wrote {config}; repeat this run with: neuralsurv fit --config {config} --force")
-    middle = float(model.unique_times_[len(model.unique_times_) // 2])
-    messages.say(f"next: neuralsurv predict {out} people.csv --times {middle:g}")
+    messages.say(f"next: neuralsurv predict {out} people.csv --picture curves.png")
     found = model.diagnostics_
     messages.result(
         model=str(out),

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.cli.cohort import labels
+from neuralsurv.cli.drawing import check_picture, draw
 from neuralsurv.cli.files import check_new, file_size
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import opened
@@ -24,6 +25,8 @@ from neuralsurv.prediction import Prediction
 QUANTITIES = ("survival", "hazard", "cumulative-hazard", "median", "quantile", "event-time", "rmst", "path")
 _ALONG_TIMES = ("survival", "hazard", "cumulative-hazard", "path")
 _MOST_TIMES = 100_000
+# Where a picture is asked for and no times: so many over the training range.
+_TIMES_OF_A_PICTURE = 101
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,14 @@ class Question:
 
 
 def run(
-    path: Path, table: DataSettings, question: Question, out: Path | None, *, force: bool, messages: Messages
+    path: Path,
+    table: DataSettings,
+    question: Question,
+    out: Path | None,
+    *,
+    picture: Path | None = None,
+    force: bool,
+    messages: Messages,
 ) -> None:
     """Predict for the rows of a table.
 
@@ -68,28 +78,45 @@ def run(
     question : Question
         What to predict.
     out : Path or None
-        Where the prediction goes; to standard output as CSV if None.
+        Where the prediction goes; to standard output as CSV if None and there is no picture either.
+    picture : Path or None
+        Where a picture of it goes.
     force, messages
         As in :func:`neuralsurv.cli.fitting.run`.
     """
     check_known(question.quantity, QUANTITIES, what="quantity", where="--quantity")
     times = parse_times(question.times) if question.times is not None else None
-    _check(question, times)
+    _check(question, times, drawn=picture is not None)
+    inputs = (path, table.file)
     if out is not None:
-        check_new(out, force=force, inputs=(path, table.file))
+        check_new(out, force=force, inputs=inputs)
         table_kind(out)
+    if picture is not None:
+        check_picture(picture, force=force, inputs=inputs)
     model = opened(path, messages)
     frame = model_table(model, table)
+    if times is None and question.quantity in _ALONG_TIMES:
+        # At time 0 a hazard may be infinite.
+        first = model.time_scale_ / 200 if question.quantity == "hazard" else 0.0
+        times = np.linspace(first, model.time_scale_, _TIMES_OF_A_PICTURE)
     found = _predict(model, _labelled(frame, model, table.id), question, times)
-    result = found.to_frame(question.level)
     if found.extrapolated.any():
         messages.warn(f"beyond {model.time_scale_:g}, the last training time, the prediction is extrapolated.")
+    if picture is not None:
+        draw(found, picture, question.level, unit=model.columns_.get("time"), messages=messages)
+    told: dict[str, Any] = {"quantity": found.name, "level": question.level}
+    if out is None and picture is not None:
+        # Nobody asked for the numbers, and most of the people are not in the picture.
+        messages.result(picture=str(picture), **told)
+        return
+    result = found.to_frame(question.level)
     if out is not None:
         write_table(result, out)
         messages.say(f"wrote {out}: {len(result)} lines ({file_size(out)})")
-        messages.result(out=str(out), lines=len(result), quantity=found.name, level=question.level)
+        shown = None if picture is None else str(picture)
+        messages.result(out=str(out), lines=len(result), picture=shown, **told)
     elif messages.machine:
-        messages.result(quantity=found.name, level=question.level, predictions=result.to_dict(orient="records"))
+        messages.result(predictions=result.to_dict(orient="records"), **told)
     else:
         sys.stdout.write(result.to_csv(index=False, float_format="%.6g"))
         sys.stdout.flush()
@@ -130,8 +157,8 @@ def _labelled(frame: pd.DataFrame, model: NeuralSurv, wanted: str | None) -> pd.
     return frame.rename_axis("row")
 
 
-def _check(question: Question, times: np.ndarray | None) -> None:
-    if question.quantity in _ALONG_TIMES and times is None:
+def _check(question: Question, times: np.ndarray | None, *, drawn: bool) -> None:
+    if question.quantity in _ALONG_TIMES and times is None and not drawn:
         raise InputError(f"--quantity {question.quantity} needs --times, for example --times 90,180,365.")
     if question.quantity not in _ALONG_TIMES and times is not None:
         raise InputError(f"--quantity {question.quantity} does not take --times.")
