@@ -11,7 +11,7 @@ from neuralsurv.errors import InputError
 from neuralsurv.inference.gibbs_result import GibbsResult
 from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.network import Network
-from neuralsurv.model.prior import Gamma
+from neuralsurv.model.prior import Gamma, Held
 from neuralsurv.posterior import Draws, Posterior
 from neuralsurv.solvers.primal import PrimalGaussian, cholesky
 
@@ -58,8 +58,8 @@ class DrawnWeights:
 class SampledPosterior(Posterior):
     """A posterior held by its draws.
 
-    ``theta`` holds the draws of the weights; ``phi`` is the Gamma with the mean and variance of the draws of phi and
-    serves summaries only: every prediction comes from the joint draws.
+    ``theta`` holds the draws of the weights; ``phi`` is the Gamma with the mean and variance of the draws of phi (or
+    the value at which it was held) and serves summaries only: every prediction comes from the joint draws.
 
     Attributes
     ----------
@@ -102,8 +102,12 @@ def sampled_posterior(
             f"the draws have {theta.shape[1]} weights and theta_star {len(theta_star)}, but the network has "
             f"{network.size}; pass the network and the point that were sampled."
         )
+    return SampledPosterior(_matched(phi), DrawnWeights(theta), theta_star, network, normaliser, rho, phi)
+
+
+def _matched(phi: Tensor) -> Gamma | Held:
+    """Return the Gamma with the moments of the draws, or the value at which phi was held."""
+    if bool((phi == phi[0]).all()):
+        return Held(float(phi[0]))
     mean, variance = float(phi.mean()), float(phi.var())
-    # A phi that was held has no variance; a very narrow Gamma says the same.
-    variance = max(variance, 1e-12 * mean**2)
-    matched = Gamma(mean**2 / variance, mean / variance)
-    return SampledPosterior(matched, DrawnWeights(theta), theta_star, network, normaliser, rho, phi)
+    return Gamma(mean**2 / variance, mean / variance)
