@@ -33,7 +33,7 @@ from gold_tables import page  # noqa: E402
 # The scripts of this folder must not stand in for packages of the same name that others import.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != FOLDER]
 
-PRESETS = ("paper",)
+PRESETS = ("paper", "default")
 GOLD_DRAWS = 10_000
 
 
@@ -67,9 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 if file.exists():
                     print(f"{file.name}: stored already", flush=True)
                     continue
-                print(
-                    f"{file.name}: " + stages[stage](PROBLEMS[problem](), preset, Chains(given.draws), file), flush=True
-                )
+                chains = Chains(given.draws, preset)
+                print(f"{file.name}: " + stages[stage](PROBLEMS[problem](), preset, chains, file), flush=True)
 
 
 if __name__ == "__main__":
