@@ -99,15 +99,17 @@ def network_function(network: MLP | Additive) -> Callable[[Any, Any], Any]:
     if isinstance(network, MLP):
         return layers_function(network)
     basis, inner, origin = network.basis, network.inner, np.asarray(network.origin)
-    if inner is None or not (network.linear and network.varying):
-        raise SystemExit("the twin of the default preset's network has a linear path, changing effects and a network.")
+    if inner is None or not (network.linear and network.varying and network.pairs):
+        raise SystemExit("the twin is written for a network with a linear path, changing effects and products.")
     f, first = layers_function(inner), network.linear_size
+    one, other = np.triu_indices(network.covariates, 1)
 
     def g(theta: Any, inputs: Any) -> Any:
         time, x = inputs[:, 0], inputs[:, 1:]
         clock = (jnp.log(time + basis.shift) - basis.center) / basis.spread
         bumps = jnp.exp(-0.5 * ((clock[:, None] - jnp.asarray(basis.bumps)) / basis.width) ** 2)
-        columns = jnp.concatenate([x, clock[:, None], bumps, x * clock[:, None], jnp.ones((len(x), 1))], axis=1)
+        products, bias = x[:, one] * x[:, other], jnp.ones((len(x), 1))
+        columns = jnp.concatenate([x, clock[:, None], bumps, x * clock[:, None], products, bias], axis=1)
         seen = jnp.concatenate([clock[:, None], x], axis=1)
         deviation = f(origin + theta[first:], seen) - f(origin, seen)
         return network.offset + columns @ theta[:first] + deviation
