@@ -75,7 +75,7 @@ class Directions:
         return whitened if self.solver is None else whitened @ self.solver.basis
 
     def weights(self, z: Tensor, log_scales: Tensor, generator: torch.Generator) -> Tensor:
-        """Return weights (S, m) for coordinates (S, r) and log scales (S, G): across V they are drawn from the prior."""
+        """Return weights (S, m) for coordinates (S, r) and log scales (S, G); across V they are draws of the prior."""
         root = self.prior.unit.sqrt()
         if self.solver is None:
             return z / root
