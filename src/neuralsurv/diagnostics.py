@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import torch
 
 from neuralsurv.inference.additive_fit import AdditiveFit
 from neuralsurv.inference.fit import Fit, latent_share
 from neuralsurv.inference.gibbs_result import GibbsResult
+from neuralsurv.inference.importance import WeighedDraws
+from neuralsurv.inference.pareto import HIGHEST_K_HAT
 
 # With fewer latent points than this share, sigma(g) is so close to 1 everywhere that hazards can hardly differ.
 COLLAPSE_SHARE = 0.05
@@ -22,6 +26,8 @@ CROWDED_SHARE = 0.01
 FEW_EVENTS = 5
 # Information that the low-rank solver may give up without a word, in nats.
 LOST_INFORMATION = 0.5
+# Importance weights whose tail has a shape above 1 have not even a mean: q misses where the posterior is.
+HOPELESS_K_HAT = 1.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,14 @@ class Diagnostics:
     sampling : dict of str to float
         With ``inference="gibbs"``, how the chains went: their number, draws kept of each, the worst R-hat and the
         lowest effective sample sizes (bulk and tail) over log phi, log scales, weights and g at the events. Else empty.
+    importance : dict of str to float
+        How the posterior compares with the exact one of the same linearised model: ``k_hat``, the shape of the tail of
+        importance weights (good below 0.5, of use up to 0.7, hopeless above 1), and ``effective``, the share of draws
+        that they are worth. Of the draws that were kept with ``inference="importance"``, else of the variational
+        posterior; empty for exact draws and for more than 1,000 rows.
+    trust : str
+        Why the posterior should not be trusted, in words, where k-hat is above 0.7; empty if nothing speaks against it.
+        With the paper preset this is the rule, so there is no Python warning of it.
     jitter : float
         What was added to a matrix to factorise it: always 0, since a failure is an error here.
     messages : tuple of str
@@ -87,15 +101,58 @@ class Diagnostics:
     scales: dict[str, float]
     settings: int
     sampling: dict[str, float]
+    importance: dict[str, float]
+    trust: str
     jitter: float
     messages: tuple[str, ...]
 
 
-def diagnose(fit: Fit | AdditiveFit, drawn: GibbsResult | None = None) -> Diagnostics:
-    """Read the diagnostics off a fit, and off the exact draws for it, and put what is wrong into words."""
-    found = _diagnose_paper(fit, drawn) if isinstance(fit, Fit) else _diagnose_default(fit)
-    if drawn is None:
-        return found
+def diagnose(
+    fit: Fit | AdditiveFit,
+    drawn: GibbsResult | WeighedDraws | None = None,
+    checked: Mapping[str, float] = MappingProxyType({}),
+) -> Diagnostics:
+    """Read the diagnostics off a fit, and off the draws that replace it, and put what is wrong into words.
+
+    Parameters
+    ----------
+    fit : Fit or AdditiveFit
+        The variational fit.
+    drawn : GibbsResult or WeighedDraws, optional
+        Draws that are predicted from in its place.
+    checked : mapping
+        How the variational posterior compares with the exact one; see :func:`check_posterior`.
+    """
+    exact = drawn if isinstance(drawn, GibbsResult) else None
+    found = _diagnose_paper(fit, exact) if isinstance(fit, Fit) else _diagnose_default(fit)
+    if exact is not None:
+        return _with_chains(found, exact)
+    if drawn is not None:
+        checked = {"k_hat": drawn.k_hat, "effective": drawn.effective}
+    k_hat, messages, trust = checked.get("k_hat", 0.0), found.messages, ""
+    if k_hat > HIGHEST_K_HAT:
+        trust = _too_far(k_hat, corrected=drawn is not None, paper=isinstance(fit, Fit))
+        # Of the paper's own posterior it is nearly always true, and whoever reproduces the paper knows.
+        if drawn is not None or (isinstance(fit, AdditiveFit) and k_hat > HOPELESS_K_HAT):
+            messages += (trust,)
+    return replace(found, importance=dict(checked), trust=trust, messages=messages)
+
+
+def _too_far(k_hat: float, *, corrected: bool, paper: bool) -> str:
+    """Say that a posterior should not be trusted, and what to do."""
+    if corrected:
+        return (
+            f"the importance weights cannot be trusted: the shape of their tail, k-hat, is {k_hat:.2f}, above "
+            f"{HIGHEST_K_HAT}, so a few draws stand for all. Use inference='gibbs', or a smaller network (hidden)."
+        )
+    remedy = "inference='importance' or inference='gibbs'" if paper else "inference='gibbs'"
+    return (
+        f"the variational posterior is far from the exact one of the same linearised model (k-hat {k_hat:.2f}, above "
+        f"{HIGHEST_K_HAT}): do not trust its bands, which are likely too narrow. Use {remedy}."
+    )
+
+
+def _with_chains(found: Diagnostics, drawn: GibbsResult) -> Diagnostics:
     chains = drawn.diagnostics
     sampling = {
         "chains": float(drawn.phi.shape[0]),
@@ -152,6 +209,8 @@ def _diagnose_paper(fit: Fit, drawn: GibbsResult | None) -> Diagnostics:
         scales={},
         settings=1,
         sampling={},
+        importance={},
+        trust="",
         jitter=0.0,
         messages=tuple(messages),
     )
@@ -230,6 +289,8 @@ def _diagnose_default(fit: AdditiveFit) -> Diagnostics:
         scales=fit.scales,
         settings=fit.settings,
         sampling={},
+        importance={},
+        trust="",
         jitter=0.0,
         messages=tuple(messages),
     )

@@ -24,6 +24,7 @@ from neuralsurv.inference.additive_fit import AdditiveFit, fit_additive
 from neuralsurv.inference.gibbs import FEWEST_DRAWS, check_chains
 from neuralsurv.inference.gibbs_fit import sample_fit
 from neuralsurv.inference.gibbs_result import GibbsResult
+from neuralsurv.inference.importance import WeighedDraws, check_posterior, weigh_draws
 from neuralsurv.metrics.discrimination import antolini_concordance
 from neuralsurv.model.prior import Gamma, Held
 from neuralsurv.plotting import PlotMethods
@@ -39,6 +40,7 @@ _NOT_CHOICES = (
     *("inference", "chains", "warmup", "thin"),
     *("standardise", "draws", "warm_start", "verbose", "random_state"),
 )
+_INFERENCES = ("variational", "importance", "gibbs")
 # More unique training times than this are thinned to quantiles for the curves that scikit-survival calls.
 _MOST_TIMES = 1000
 
@@ -88,9 +90,10 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         (default) Ceiling of the hazard, as a multiple of the crude rate of events.
     average : bool, optional
         (default) Whether the posterior is averaged over scales of the prior, or taken at the best ones.
-    inference : {"variational", "gibbs"}
-        How the posterior is found: by the preset's variational approximation, or by exact draws of the same linearised
-        model (extra ``gibbs``), which take minutes where the approximation takes seconds.
+    inference : {"variational", "importance", "gibbs"}
+        How the posterior is found: by the preset's variational approximation; (paper) by draws of a better Gaussian
+        with importance weights; or by exact draws of the same linearised model (extra ``gibbs``), which take minutes
+        where the others take seconds.
     chains, warmup, thin : int
         Chains of the exact sampler, sweeps thrown away before their first draw, and sweeps for each draw that is kept;
         of all chains together `draws` are kept.
@@ -250,7 +253,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         """
         choices = resolve(**{name: value for name, value in self.get_params().items() if name not in _NOT_CHOICES})
         self._check_draws()
-        lengths = self._chain_lengths()
+        lengths = self._check_inference(choices)
         if weight is not None and sample_weight is not None:
             raise InputError("weight and sample_weight are two names for one thing; give one of them.")
         weight = sample_weight if weight is None else weight
@@ -282,9 +285,17 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         else:
             warm = self.posterior_.theta_star if self.warm_start and hasattr(self, "posterior_") else None
             result = inference.fit(*cohort, choices, seed=int(seeds[0]), verbose=self.verbose, warm=warm)
-        drawn = sample_fit(result, cohort, **lengths, seed=int(seeds[0]) + 1, verbose=self.verbose) if lengths else None
+        drawn: GibbsResult | WeighedDraws | None = None
+        checked: dict[str, float] = {}
+        if self.inference == "gibbs":
+            drawn = sample_fit(result, cohort, **lengths, seed=int(seeds[0]) + 1, verbose=self.verbose)
+        elif self.inference == "importance":
+            assert isinstance(result, inference.Fit)
+            drawn = weigh_draws(result, cohort, draws=int(self.draws), seed=int(seeds[0]) + 1)
+        else:
+            checked = check_posterior(result, cohort, int(seeds[0]) + 1)
         self.columns_ = named
-        self._keep(result, drawn, encoding, outcome, scale, int(seeds[1]))
+        self._keep(result, drawn, checked, encoding, outcome, scale, int(seeds[1]))
         self._keep_names(X, frame)
         for message in self.diagnostics_.messages:
             warnings.warn(message, _category(message), stacklevel=2)
@@ -293,7 +304,8 @@ class NeuralSurv(PlotMethods, BaseEstimator):
     def _keep(
         self,
         result: inference.Fit | AdditiveFit,
-        drawn: GibbsResult | None,
+        drawn: GibbsResult | WeighedDraws | None,
+        checked: dict[str, float],
         encoding: Encoding,
         outcome: Outcome,
         scale: float,
@@ -306,7 +318,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         else:
             self.posterior_ = sampled_posterior(drawn, theta_star=result.theta_star, **parts)
         self.elbo_ = np.array(result.elbo)
-        self.diagnostics_ = diagnose(result, drawn)
+        self.diagnostics_ = diagnose(result, drawn, checked)
         self.phi_prior_ = result.phi_prior
         self.time_scale_ = scale
         self.encoding_ = encoding
@@ -334,11 +346,16 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         if not isinstance(self.draws, (int, np.integer)) or self.draws < 1:
             raise InputError(f"draws={self.draws!r} must be a whole number of at least 1.")
 
-    def _chain_lengths(self) -> dict[str, int]:
-        """Return the lengths of the exact sampler's chains, checked; nothing where it is not asked for."""
-        if self.inference not in ("variational", "gibbs"):
-            raise InputError(f"inference={self.inference!r} is not known; use one of variational, gibbs.")
-        if self.inference == "variational":
+    def _check_inference(self, choices: Choices | DefaultChoices) -> dict[str, int]:
+        """Refuse an inference that cannot be done, and return the lengths of the exact sampler's chains."""
+        if self.inference not in _INFERENCES:
+            raise InputError(f"inference={self.inference!r} is not known; use one of {', '.join(_INFERENCES)}.")
+        if self.inference == "importance" and isinstance(choices, DefaultChoices):
+            raise InputError(
+                "inference='importance' corrects the bound of preset='paper'; the default preset has no such bound. "
+                "Leave inference out, or use inference='gibbs' for exact draws."
+            )
+        if self.inference != "gibbs":
             return {}
         check_chains(chains=self.chains, warmup=self.warmup, thin=self.thin)
         each = max(FEWEST_DRAWS, -(-self.draws // self.chains))

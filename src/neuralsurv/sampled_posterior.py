@@ -1,4 +1,4 @@
-"""Draws of the Gibbs sampler as a posterior: everything that predicts from one predicts from them."""
+"""Draws as a posterior: everything that predicts from one predicts from them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neuralsurv.errors import InputError
 from neuralsurv.inference.gibbs_result import GibbsResult
+from neuralsurv.inference.importance import WeighedDraws
 from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.network import Network
 from neuralsurv.model.prior import Gamma, Held
@@ -83,20 +84,20 @@ def choose_draws(available: int, count: int, generator: torch.Generator) -> Tens
 
 
 def sampled_posterior(
-    result: GibbsResult, *, theta_star: Tensor, network: Network, normaliser: Normaliser, rho: float
+    result: GibbsResult | WeighedDraws, *, theta_star: Tensor, network: Network, normaliser: Normaliser, rho: float
 ) -> SampledPosterior:
     """Return the posterior that the draws make with the model they were drawn from.
 
     Parameters
     ----------
-    result : GibbsResult
+    result : GibbsResult or WeighedDraws
         The draws.
     theta_star : Tensor of shape (m,)
         Where the network was linearised.
     network, normaliser, rho
         The model.
     """
-    theta, phi = result.flat()
+    theta, phi = result.flat() if isinstance(result, GibbsResult) else (result.theta, result.phi)
     if theta.shape[1] != network.size or len(theta_star) != network.size:
         raise InputError(
             f"the draws have {theta.shape[1]} weights and theta_star {len(theta_star)}, but the network has "
