@@ -6,8 +6,8 @@
 
 Three posteriors of each problem are compared: the variational one (CAVI), the exact one of the same linearised model
 (Gibbs), and the exact one of the network itself (NUTS). The first two differ by the form of the approximation (and the
-preset's quadrature rule), the last two by the linearisation. Each stage is a file of its own in `gold/`, written whole or not at
-all, so that a run that was stopped goes on where it was.
+preset's quadrature rule), the last two by the linearisation. Each stage is a file of its own in `gold/`, written whole
+or not at all, so that a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
