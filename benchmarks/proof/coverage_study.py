@@ -8,7 +8,6 @@ on where it was; ``table`` and ``plot`` make the page and the picture of the doc
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -19,34 +18,12 @@ from typing import Any
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_name] = "1"
 
+from job_store import append, read_store  # noqa: E402
+
 FOLDER = Path(__file__).parent
 STORE = FOLDER / "coverage.jsonl"
 PAGE = FOLDER.parents[1] / "docs" / "proof" / "coverage.md"
 PICTURE = PAGE.with_suffix(".png")
-
-
-def read_store(store: Path) -> list[dict[str, Any]]:
-    """Return the stored records; a last line that was cut off while it was written counts as not done."""
-    if not store.exists():
-        return []
-    records = []
-    for line in store.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):
-            records.append(json.loads(line))
-    return records
-
-
-def append(store: Path, record: dict[str, Any]) -> None:
-    """Add a line to the store and see it onto the disk; what a killed run left of a line is cut off first."""
-    store.parent.mkdir(parents=True, exist_ok=True)
-    with store.open("a+b") as lines:
-        if lines.tell():
-            lines.seek(0)
-            whole = lines.read().rfind(b"\n") + 1
-            lines.truncate(whole)
-        lines.write(json.dumps(record).encode() + b"\n")
-        lines.flush()
-        os.fsync(lines.fileno())
 
 
 def jobs_wanted(given: argparse.Namespace) -> list[Any]:

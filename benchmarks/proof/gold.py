@@ -5,9 +5,9 @@
     python benchmarks/proof/gold.py table                      docs/proof/gold.md from what is stored
 
 Three posteriors of each problem are compared: the variational one (CAVI), the exact one of the same linearised model
-(Gibbs), and the exact one of the network itself (NUTS). The first two differ by the mean-field bound (and the preset's
-quadrature rule), the last two by the linearisation. Each stage is a file of its own in `gold/`, written whole or not at
-all, so that a run that was stopped goes on where it was.
+(Gibbs), and the exact one of the network itself (NUTS). The first two differ by the form of the approximation (and the
+preset's quadrature rule), the last two by the linearisation. Each stage is a file of its own in `gold/`, written whole
+or not at all, so that a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gold_tables import page  # noqa: E402
 # The scripts of this folder must not stand in for packages of the same name that others import.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != FOLDER]
 
-PRESETS = ("paper",)
+PRESETS = ("paper", "default")
 GOLD_DRAWS = 10_000
 
 
@@ -67,9 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 if file.exists():
                     print(f"{file.name}: stored already", flush=True)
                     continue
-                print(
-                    f"{file.name}: " + stages[stage](PROBLEMS[problem](), preset, Chains(given.draws), file), flush=True
-                )
+                chains = Chains(given.draws, preset)
+                print(f"{file.name}: " + stages[stage](PROBLEMS[problem](), preset, chains, file), flush=True)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def crossing_hazards() -> GoldProblem:
 
 def rho_not_one() -> GoldProblem:
     """Weibull times, and a baseline that rises with time."""
-    story = "Weibull times of shape 2, fitted with rho = 2"
+    story = "Weibull times of shape 2; `paper` is fitted with rho = 2"
     return _proportional("rho = 2", story, (0.8, 0.0), 0.4, seed=5, shape=2.0, rho=2.0)
 
 

@@ -20,10 +20,12 @@ from gold_problems import HIDDEN, GoldProblem
 from neuralsurv import NeuralSurv
 from neuralsurv.errors import NeuralSurvWarning
 from neuralsurv.inference.gibbs import LinearModel, sample
+from neuralsurv.model.additive import Additive
 from neuralsurv.model.network import MLP
-from neuralsurv.model.prior import WeightPrior
+from neuralsurv.model.prior import Gamma, WeightPrior
 from neuralsurv.posterior import Draws, Posterior
 from neuralsurv.sampled_posterior import sampled_posterior
+from neuralsurv.solvers.subspace import SubspaceGaussian
 
 SEED = 20
 HIGHEST_R_HAT = 1.01
@@ -37,12 +39,18 @@ _GOLD = 1000
 class Chains:
     """How long the chains are: `draws` of all of them together are kept.
 
-    Gibbs chains run side by side, and many short ones cost little more than a few; NUTS has to tune each of its own.
+    Gibbs chains run side by side, and where a sweep has few points many short ones cost little more than a few; NUTS
+    has to tune each of its own.
     """
 
     draws: int
-    gibbs: int = 20
+    preset: str = "paper"
     nuts: int = 4
+
+    @property
+    def gibbs(self) -> int:
+        """Gibbs chains; the default preset's headroom gives each of them thousands of points a sweep."""
+        return 8 if self.preset == "paper" else 4
 
     @property
     def thinning(self) -> tuple[int, ...]:
@@ -55,9 +63,10 @@ class Chains:
         return min(1000, self.draws)
 
 
-def fitted(problem: GoldProblem, preset: str) -> NeuralSurv:
-    """Fit the estimator; its warnings are part of what is compared, not news."""
-    model = NeuralSurv(preset, hidden=HIDDEN, random_state=SEED, verbose=False, **problem.options)
+def fitted(problem: GoldProblem, preset: str, **further: Any) -> NeuralSurv:
+    """Fit the estimator, the default preset at its best scales; its warnings are part of what is compared, not news."""
+    options = (problem.options if preset == "paper" else {"average": False}) | further
+    model = NeuralSurv(preset, hidden=HIDDEN, random_state=SEED, verbose=False, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NeuralSurvWarning)
         return model.fit(problem.x, (problem.entry, problem.time, problem.event))
@@ -73,6 +82,21 @@ def scaled_rows(model: NeuralSurv, problem: GoldProblem) -> dict[str, np.ndarray
     }
 
 
+def prior_precision(model: NeuralSurv) -> torch.Tensor:
+    """Return the prior precision of the weights; with the default preset, that of its best scales."""
+    theta = model.posterior_.theta
+    if model.preset == "paper":
+        return WeightPrior.isotropic(model.posterior_.network.size).precision
+    assert isinstance(theta, SubspaceGaussian)
+    return theta.precision
+
+
+def phi_prior(model: NeuralSurv) -> Gamma | float:
+    """Return the prior of phi, or the value at which it is held."""
+    prior = model.phi_prior_
+    return prior if isinstance(prior, Gamma) else prior.mean
+
+
 def linear_model(model: NeuralSurv, problem: GoldProblem) -> LinearModel:
     """Return the linearised model that a fitted estimator approximates, for the exact sampler."""
     posterior, rows = model.posterior_, scaled_rows(model, problem)
@@ -85,8 +109,8 @@ def linear_model(model: NeuralSurv, problem: GoldProblem) -> LinearModel:
         x,
         network=posterior.network,
         theta_star=posterior.theta_star,
-        weight_prior=WeightPrior.isotropic(posterior.network.size),
-        phi_prior=model.phi_prior_,
+        weight_prior=WeightPrior(prior_precision(model)),
+        phi_prior=phi_prior(model),
         normaliser=posterior.normaliser,
         rho=posterior.rho,
     )
@@ -123,7 +147,9 @@ def convergence(survival: np.ndarray, phi: np.ndarray) -> dict[str, float]:
     """Return the worst R-hat and effective sample sizes over S (chains, draws, n, 3) and log phi (chains, draws)."""
     import arviz
 
-    columns = [*np.moveaxis(survival.reshape(*phi.shape, -1), 2, 0), np.log(phi)]
+    columns = [*np.moveaxis(survival.reshape(*phi.shape, -1), 2, 0)]
+    if np.ptp(phi) > 0:
+        columns.append(np.log(phi))
     return {
         "r_hat": max(float(arviz.rhat(one)) for one in columns),
         "ess_bulk": min(float(arviz.ess(one, method="bulk")) for one in columns),
@@ -183,8 +209,18 @@ def run_linear(problem: GoldProblem, preset: str, chains: Chains, file: Path) ->
         "exact_phi": phi.numpy().astype(np.float32),
         "variational_phi": variational.phi.numpy().astype(np.float32),
     }
+    k_hat = {"k_hat": model.diagnostics_.importance["k_hat"]}
+    if preset == "paper":
+        # The same seed leads to the same mode, so it is the same linearised model.
+        better = fitted(problem, preset, inference="importance", draws=chains.draws)
+        assert torch.equal(better.posterior_.theta_star, posterior.theta_star)
+        weighed = better.posterior_.draw(chains.draws, SEED)
+        both = [curves(posterior, weighed, model, problem, at) for at in (problem.times, problem.curve_times)]
+        arrays |= compared("corrected", *both)
+        k_hat["corrected_k_hat"] = better.diagnostics_.importance["k_hat"]
     facts = {
         "draws": chains.draws,
+        **k_hat,
         "thin": thin,
         "seconds": time.perf_counter() - start,
         "all_r_hat": result.diagnostics.r_hat,
@@ -202,10 +238,17 @@ def run_network(problem: GoldProblem, preset: str, chains: Chains, file: Path) -
     """Sample the network itself, store the draws; return a line on how it went."""
     model = fitted(problem, preset)
     network = model.posterior_.network
-    if not isinstance(network, MLP):
-        raise SystemExit(f"NUTS is written for a plain MLP; {preset} has a {type(network).__name__}.")
+    if not isinstance(network, MLP | Additive):
+        raise SystemExit(f"NUTS is not written for a {type(network).__name__}.")
+    anywhere = torch.ones(1, dtype=torch.float64)
     data = NetworkData(
-        **scaled_rows(model, problem), network=network, phi_prior=model.phi_prior_, rho=model.posterior_.rho
+        **scaled_rows(model, problem),
+        network=network,
+        precision=prior_precision(model).numpy(),
+        phi_prior=phi_prior(model),
+        # One number in both presets: 1/2 for a prior that is symmetric about 0, else one over the headroom.
+        z=float(model.posterior_.normaliser(anywhere, anywhere[:, None])),
+        rho=model.posterior_.rho,
     )
     people = np.ascontiguousarray(model.encoding_.transform(problem.people))
     start = time.perf_counter()

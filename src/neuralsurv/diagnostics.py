@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import torch
 
 from neuralsurv.inference.additive_fit import AdditiveFit
 from neuralsurv.inference.fit import Fit, latent_share
+from neuralsurv.inference.gibbs_result import GibbsResult
+from neuralsurv.inference.importance import WeighedDraws
+from neuralsurv.inference.pareto import HIGHEST_K_HAT
 
 # With fewer latent points than this share, sigma(g) is so close to 1 everywhere that hazards can hardly differ.
 COLLAPSE_SHARE = 0.05
@@ -21,6 +26,8 @@ CROWDED_SHARE = 0.01
 FEW_EVENTS = 5
 # Information that the low-rank solver may give up without a word, in nats.
 LOST_INFORMATION = 0.5
+# Importance weights whose tail has a shape above 1 have not even a mean: q misses where the posterior is.
+HOPELESS_K_HAT = 1.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Diagnostics:
     Attributes
     ----------
     converged : bool
-        Whether the variational sweeps met their tolerance.
+        Whether the variational sweeps met their tolerance; of exact draws, whether nothing is wrong with the chains.
     interrupted : bool
         Whether the user stopped them.
     sweeps : int
@@ -60,6 +67,17 @@ class Diagnostics:
         With the default preset, the best scale of each group of weights; else empty.
     settings : int
         How many settings of these scales the posterior averages over; 1 with the paper preset.
+    sampling : dict of str to float
+        With ``inference="gibbs"``, how the chains went: their number, draws kept of each, the worst R-hat and the
+        lowest effective sample sizes (bulk and tail) over log phi, log scales, weights and g at the events. Else empty.
+    importance : dict of str to float
+        How the posterior compares with the exact one of the same linearised model: ``k_hat``, the shape of the tail of
+        importance weights (good below 0.5, of use up to 0.7, hopeless above 1), and ``effective``, the share of draws
+        that they are worth. Of the draws that were kept with ``inference="importance"``, else of the variational
+        posterior; empty for exact draws and for more than 1,000 rows.
+    trust : str
+        Why the posterior should not be trusted, in words, where k-hat is above 0.7; empty if nothing speaks against it.
+        With the paper preset this is the rule, so there is no Python warning of it.
     jitter : float
         What was added to a matrix to factorise it: always 0, since a failure is an error here.
     messages : tuple of str
@@ -82,25 +100,125 @@ class Diagnostics:
     lost_information: float
     scales: dict[str, float]
     settings: int
+    sampling: dict[str, float]
+    importance: dict[str, float]
+    trust: str
     jitter: float
     messages: tuple[str, ...]
 
 
-def diagnose(fit: Fit | AdditiveFit) -> Diagnostics:
-    """Read the diagnostics off a fit and put what is wrong into words."""
-    return _diagnose_paper(fit) if isinstance(fit, Fit) else _diagnose_default(fit)
+def diagnose(
+    fit: Fit | AdditiveFit,
+    drawn: GibbsResult | WeighedDraws | None = None,
+    checked: Mapping[str, float] = MappingProxyType({}),
+) -> Diagnostics:
+    """Read the diagnostics off a fit, and off the draws that replace it, and put what is wrong into words.
+
+    Parameters
+    ----------
+    fit : Fit or AdditiveFit
+        The variational fit.
+    drawn : GibbsResult or WeighedDraws, optional
+        Draws that are predicted from in its place.
+    checked : mapping
+        How the variational posterior compares with the exact one; see :func:`check_posterior`.
+    """
+    exact = drawn if isinstance(drawn, GibbsResult) else None
+    found = _diagnose_paper(fit, exact) if isinstance(fit, Fit) else _diagnose_default(fit)
+    if exact is not None:
+        return _with_chains(found, exact)
+    if drawn is not None:
+        checked = {"k_hat": drawn.k_hat, "effective": drawn.effective}
+    k_hat, messages, trust = checked.get("k_hat", 0.0), found.messages, ""
+    if k_hat > HIGHEST_K_HAT:
+        trust = _too_far(k_hat, corrected=drawn is not None, paper=isinstance(fit, Fit))
+        # Of the paper's own posterior it is nearly always true, and whoever reproduces the paper knows.
+        if drawn is not None or (isinstance(fit, AdditiveFit) and k_hat > HOPELESS_K_HAT):
+            messages += (trust,)
+    return replace(found, importance=dict(checked), trust=trust, messages=messages)
 
 
-def _diagnose_paper(fit: Fit) -> Diagnostics:
-    share = latent_share(fit)
+def _too_far(k_hat: float, *, corrected: bool, paper: bool) -> str:
+    """Say that a posterior should not be trusted, and what to do."""
+    if corrected:
+        return (
+            f"the importance weights cannot be trusted: the shape of their tail, k-hat, is {k_hat:.2f}, above "
+            f"{HIGHEST_K_HAT}, so a few draws stand for all. Use inference='gibbs', or a smaller network (hidden)."
+        )
+    remedy = "inference='importance' or inference='gibbs'" if paper else "inference='gibbs'"
+    return (
+        f"the variational posterior is far from the exact one of the same linearised model (k-hat {k_hat:.2f}, above "
+        f"{HIGHEST_K_HAT}): do not trust its bands, which are likely too narrow. Use {remedy}."
+    )
+
+
+def _with_chains(found: Diagnostics, drawn: GibbsResult) -> Diagnostics:
+    chains = drawn.diagnostics
+    sampling = {
+        "chains": float(drawn.phi.shape[0]),
+        "draws": float(drawn.phi.shape[1]),
+        "r_hat": chains.r_hat,
+        "ess_bulk": chains.ess_bulk,
+        "ess_tail": chains.ess_tail,
+    }
+    return replace(
+        found,
+        converged=not chains.messages,
+        interrupted=found.interrupted or chains.interrupted,
+        sampling=sampling,
+        messages=found.messages + chains.messages,
+    )
+
+
+def _diagnose_paper(fit: Fit, drawn: GibbsResult | None) -> Diagnostics:
+    latent, share = fit.info.latent_points, latent_share(fit)
+    if drawn is not None:
+        # The chains know better than the sweeps how many latent points there are.
+        latent = drawn.diagnostics.latent_points
+        share = latent / (float(drawn.phi.mean()) * float(fit.problem.baseline.sum()))
     collapsed = share < COLLAPSE_SHARE
     messages = []
     if collapsed:
         messages.append(
-            f"the posterior has collapsed: only {fit.info.latent_points:.2f} latent points ({share:.1%} of all points) "
+            f"the posterior has collapsed: only {latent:.2f} latent points ({share:.1%} of all points) "
             "are left, so sigma(g) is close to 1 for everybody and covariates have next to no effect. Try other starts "
             "(random_state, starts) or a smaller network (hidden)."
         )
+    if not fit.mode.converged:
+        messages.append(
+            f"the search for the mode stopped at its limit of {len(fit.mode.trace) - 1} iterations; the network is "
+            "linearised at the best point found."
+        )
+    if drawn is None:
+        messages += _sweep_messages(fit)
+    return Diagnostics(
+        converged=fit.info.converged,
+        interrupted=fit.info.interrupted,
+        sweeps=fit.info.sweeps,
+        mode_converged=fit.mode.converged,
+        mode_objectives=fit.objectives,
+        latent_points=latent,
+        latent_share=share,
+        collapsed=collapsed,
+        missing_exposure=fit.missing_exposure,
+        coarse_sweeps=fit.coarse_sweeps,
+        solver=fit.solver.name,
+        solver_reason=fit.solver.reason,
+        rank=fit.solver.rank,
+        lost_information=fit.solver.lost_information,
+        scales={},
+        settings=1,
+        sampling={},
+        importance={},
+        trust="",
+        jitter=0.0,
+        messages=tuple(messages),
+    )
+
+
+def _sweep_messages(fit: Fit) -> list[str]:
+    """Return what is wrong with the variational sweeps; exact draws need neither them nor a quadrature rule."""
+    messages = []
     if fit.info.interrupted and not fit.info.converged:
         messages.append(
             f"the variational sweeps were interrupted after {fit.info.sweeps}; the model can be used, but has not "
@@ -112,36 +230,12 @@ def _diagnose_paper(fit: Fit) -> Diagnostics:
             f"the variational sweeps stopped after {fit.info.sweeps} before reaching their tolerance{change}. "
             "Raise max_sweeps, or tolerance if that is close enough."
         )
-    if not fit.mode.converged:
-        messages.append(
-            f"the search for the mode stopped at its limit of {len(fit.mode.trace) - 1} iterations; the network is "
-            "linearised at the best point found."
-        )
     if fit.missing_exposure > EXPOSURE_SHARE:
         messages.append(
             f"the trapezoid grid leaves out {fit.missing_exposure:.0%} of the time at risk, because many rows end "
             "between two grid points. Use quadrature='gauss-legendre', or more quadrature_points."
         )
-    return Diagnostics(
-        converged=fit.info.converged,
-        interrupted=fit.info.interrupted,
-        sweeps=fit.info.sweeps,
-        mode_converged=fit.mode.converged,
-        mode_objectives=fit.objectives,
-        latent_points=fit.info.latent_points,
-        latent_share=share,
-        collapsed=collapsed,
-        missing_exposure=fit.missing_exposure,
-        coarse_sweeps=fit.coarse_sweeps,
-        solver=fit.solver.name,
-        solver_reason=fit.solver.reason,
-        rank=fit.solver.rank,
-        lost_information=fit.solver.lost_information,
-        scales={},
-        settings=1,
-        jitter=0.0,
-        messages=tuple(messages),
-    )
+    return messages
 
 
 def _diagnose_default(fit: AdditiveFit) -> Diagnostics:
@@ -194,6 +288,9 @@ def _diagnose_default(fit: AdditiveFit) -> Diagnostics:
         lost_information=fit.solver.lost_information,
         scales=fit.scales,
         settings=fit.settings,
+        sampling={},
+        importance={},
+        trust="",
         jitter=0.0,
         messages=tuple(messages),
     )

@@ -21,6 +21,10 @@ from neuralsurv.diagnostics import Diagnostics, diagnose
 from neuralsurv.errors import CollapseWarning, ConvergenceWarning, InputError, NeuralSurvWarning, QuadratureWarning
 from neuralsurv.inference import fit as inference
 from neuralsurv.inference.additive_fit import AdditiveFit, fit_additive
+from neuralsurv.inference.gibbs import FEWEST_DRAWS, check_chains
+from neuralsurv.inference.gibbs_fit import sample_fit
+from neuralsurv.inference.gibbs_result import GibbsResult
+from neuralsurv.inference.importance import WeighedDraws, check_posterior, weigh_draws
 from neuralsurv.metrics.discrimination import antolini_concordance
 from neuralsurv.model.prior import Gamma, Held
 from neuralsurv.plotting import PlotMethods
@@ -28,10 +32,15 @@ from neuralsurv.posterior import Posterior
 from neuralsurv.prediction import Curve, Prediction
 from neuralsurv.predictor import Predictor
 from neuralsurv.presets import Choices, DefaultChoices, resolve
+from neuralsurv.sampled_posterior import sampled_posterior
 from neuralsurv.summary import Summary, summarise
 
 # Parameters of the constructor that are not choices of the model.
-_NOT_CHOICES = ("standardise", "draws", "warm_start", "verbose", "random_state")
+_NOT_CHOICES = (
+    *("inference", "chains", "warmup", "thin"),
+    *("standardise", "draws", "warm_start", "verbose", "random_state"),
+)
+_INFERENCES = ("variational", "importance", "gibbs")
 # More unique training times than this are thinned to quantiles for the curves that scikit-survival calls.
 _MOST_TIMES = 1000
 
@@ -81,6 +90,13 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         (default) Ceiling of the hazard, as a multiple of the crude rate of events.
     average : bool, optional
         (default) Whether the posterior is averaged over scales of the prior, or taken at the best ones.
+    inference : {"variational", "importance", "gibbs"}
+        How the posterior is found: by the preset's variational approximation; (paper) by draws of a better Gaussian
+        with importance weights; or by exact draws of the same linearised model (extra ``gibbs``), which take minutes
+        where the others take seconds.
+    chains, warmup, thin : int
+        Chains of the exact sampler, sweeps thrown away before their first draw, and sweeps for each draw that is kept;
+        of all chains together `draws` are kept.
     standardise : bool
         Whether covariates are centered and scaled (on the training rows).
     draws : int
@@ -142,6 +158,10 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         solver: str | None = None,
         headroom: float | None = None,
         average: bool | None = None,
+        inference: str = "variational",
+        chains: int = 4,
+        warmup: int = 500,
+        thin: int = 10,
         standardise: bool = True,
         draws: int = 1000,
         warm_start: bool = False,
@@ -166,6 +186,10 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         self.solver = solver
         self.headroom = headroom
         self.average = average
+        self.inference = inference
+        self.chains = chains
+        self.warmup = warmup
+        self.thin = thin
         self.standardise = standardise
         self.draws = draws
         self.warm_start = warm_start
@@ -229,6 +253,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         """
         choices = resolve(**{name: value for name, value in self.get_params().items() if name not in _NOT_CHOICES})
         self._check_draws()
+        lengths = self._check_inference(choices)
         if weight is not None and sample_weight is not None:
             raise InputError("weight and sample_weight are two names for one thing; give one of them.")
         weight = sample_weight if weight is None else weight
@@ -260,22 +285,40 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         else:
             warm = self.posterior_.theta_star if self.warm_start and hasattr(self, "posterior_") else None
             result = inference.fit(*cohort, choices, seed=int(seeds[0]), verbose=self.verbose, warm=warm)
+        drawn: GibbsResult | WeighedDraws | None = None
+        checked: dict[str, float] = {}
+        if self.inference == "gibbs":
+            drawn = sample_fit(result, cohort, **lengths, seed=int(seeds[0]) + 1, verbose=self.verbose)
+        elif self.inference == "importance":
+            assert isinstance(result, inference.Fit)
+            drawn = weigh_draws(result, cohort, draws=int(self.draws), seed=int(seeds[0]) + 1)
+        else:
+            checked = check_posterior(result, cohort, int(seeds[0]) + 1)
         self.columns_ = named
-        self._keep(result, encoding, outcome, scale, int(seeds[1]))
+        self._keep(result, drawn, checked, encoding, outcome, scale, int(seeds[1]))
         self._keep_names(X, frame)
         for message in self.diagnostics_.messages:
             warnings.warn(message, _category(message), stacklevel=2)
         return self
 
     def _keep(
-        self, result: inference.Fit | AdditiveFit, encoding: Encoding, outcome: Outcome, scale: float, seed: int
+        self,
+        result: inference.Fit | AdditiveFit,
+        drawn: GibbsResult | WeighedDraws | None,
+        checked: dict[str, float],
+        encoding: Encoding,
+        outcome: Outcome,
+        scale: float,
+        seed: int,
     ) -> None:
         model = result.likelihood
-        self.posterior_ = Posterior(
-            result.phi, result.theta, result.theta_star, model.network, model.normaliser, model.rho
-        )
+        parts = {"network": model.network, "normaliser": model.normaliser, "rho": model.rho}
+        if drawn is None:
+            self.posterior_ = Posterior(result.phi, result.theta, result.theta_star, **parts)
+        else:
+            self.posterior_ = sampled_posterior(drawn, theta_star=result.theta_star, **parts)
         self.elbo_ = np.array(result.elbo)
-        self.diagnostics_ = diagnose(result)
+        self.diagnostics_ = diagnose(result, drawn, checked)
         self.phi_prior_ = result.phi_prior
         self.time_scale_ = scale
         self.encoding_ = encoding
@@ -302,6 +345,21 @@ class NeuralSurv(PlotMethods, BaseEstimator):
     def _check_draws(self) -> None:
         if not isinstance(self.draws, (int, np.integer)) or self.draws < 1:
             raise InputError(f"draws={self.draws!r} must be a whole number of at least 1.")
+
+    def _check_inference(self, choices: Choices | DefaultChoices) -> dict[str, int]:
+        """Refuse an inference that cannot be done, and return the lengths of the exact sampler's chains."""
+        if self.inference not in _INFERENCES:
+            raise InputError(f"inference={self.inference!r} is not known; use one of {', '.join(_INFERENCES)}.")
+        if self.inference == "importance" and isinstance(choices, DefaultChoices):
+            raise InputError(
+                "inference='importance' corrects the bound of preset='paper'; the default preset has no such bound. "
+                "Leave inference out, or use inference='gibbs' for exact draws."
+            )
+        if self.inference != "gibbs":
+            return {}
+        check_chains(chains=self.chains, warmup=self.warmup, thin=self.thin)
+        each = max(FEWEST_DRAWS, -(-self.draws // self.chains))
+        return {"chains": self.chains, "draws": each, "warmup": self.warmup, "thin": self.thin}
 
     def _predictor(self, *tables: Any) -> Predictor:
         """Return what predicts for the rows of `tables`."""

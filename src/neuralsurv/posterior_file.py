@@ -14,6 +14,7 @@ from neuralsurv.model.network import MLP
 from neuralsurv.model.prior import Gamma, Held, WeightPrior
 from neuralsurv.model.time_basis import TimeBasis
 from neuralsurv.posterior import Posterior
+from neuralsurv.sampled_posterior import DrawnWeights, SampledPosterior
 from neuralsurv.solvers.interface import Gaussian
 from neuralsurv.solvers.mixture import MixtureGaussian
 from neuralsurv.solvers.primal import PrimalGaussian
@@ -52,7 +53,11 @@ def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
         arrays["origin"] = network.origin.numpy()
     else:
         raise StorageError(f"a model with a {type(network).__name__} cannot be saved.")
-    _add_gaussian(gaussian, about, arrays)
+    if isinstance(posterior, SampledPosterior):
+        assert isinstance(gaussian, DrawnWeights)
+        arrays |= {"theta_draws": gaussian.draws.numpy(), "phi_draws": posterior.phi_draws.numpy()}
+    else:
+        _add_gaussian(gaussian, about, arrays)
     _add_normaliser(posterior.normaliser, about, arrays)
     return about, arrays
 
@@ -62,14 +67,18 @@ def read_posterior(header: Fields, tensors: Arrays, covariates: int) -> Posterio
     network = _network(header.table("network"), tensors)
     if network.covariates != covariates:
         raise StorageError("the model file is damaged: the network does not fit the covariates.")
-    return Posterior(
-        phi=read_phi(header.table("phi")),
-        theta=_gaussian(network.size, header, tensors),
-        theta_star=torch.from_numpy(stored_tensor(tensors, "theta_star", (network.size,))),
-        network=network,
-        normaliser=_normaliser(header, network, tensors),
-        rho=header.positive("rho"),
-    )
+    phi = read_phi(header.table("phi"))
+    theta_star = torch.from_numpy(stored_tensor(tensors, "theta_star", (network.size,)))
+    normaliser, rho = _normaliser(header, network, tensors), header.positive("rho")
+    if "theta_draws" not in tensors:
+        theta = _gaussian(network.size, header, tensors)
+        return Posterior(phi, theta, theta_star, network, normaliser, rho)
+    weights = stored_tensor(tensors, "theta_draws", (None, network.size))
+    phi_draws = stored_tensor(tensors, "phi_draws", (len(weights),))
+    if not len(weights) or not (phi_draws > 0).all():
+        raise StorageError("the model file is damaged: 'phi_draws' are none, or not positive.")
+    drawn = DrawnWeights(torch.from_numpy(weights))
+    return SampledPosterior(phi, drawn, theta_star, network, normaliser, rho, torch.from_numpy(phi_draws))
 
 
 def phi_table(phi: Gamma | Held) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Draws of the Gibbs sampler as a posterior: everything that predicts from one predicts from them."""
+"""Draws as a posterior: everything that predicts from one predicts from them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from torch import Tensor
 
 from neuralsurv.errors import InputError
 from neuralsurv.inference.gibbs_result import GibbsResult
+from neuralsurv.inference.importance import WeighedDraws
 from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.network import Network
-from neuralsurv.model.prior import Gamma
+from neuralsurv.model.prior import Gamma, Held
 from neuralsurv.posterior import Draws, Posterior
 from neuralsurv.solvers.primal import PrimalGaussian, cholesky
 
@@ -58,8 +59,8 @@ class DrawnWeights:
 class SampledPosterior(Posterior):
     """A posterior held by its draws.
 
-    ``theta`` holds the draws of the weights; ``phi`` is the Gamma with the mean and variance of the draws of phi and
-    serves summaries only: every prediction comes from the joint draws.
+    ``theta`` holds the draws of the weights; ``phi`` is the Gamma with the mean and variance of the draws of phi (or
+    the value at which it was held) and serves summaries only: every prediction comes from the joint draws.
 
     Attributes
     ----------
@@ -83,27 +84,31 @@ def choose_draws(available: int, count: int, generator: torch.Generator) -> Tens
 
 
 def sampled_posterior(
-    result: GibbsResult, *, theta_star: Tensor, network: Network, normaliser: Normaliser, rho: float
+    result: GibbsResult | WeighedDraws, *, theta_star: Tensor, network: Network, normaliser: Normaliser, rho: float
 ) -> SampledPosterior:
     """Return the posterior that the draws make with the model they were drawn from.
 
     Parameters
     ----------
-    result : GibbsResult
+    result : GibbsResult or WeighedDraws
         The draws.
     theta_star : Tensor of shape (m,)
         Where the network was linearised.
     network, normaliser, rho
         The model.
     """
-    theta, phi = result.flat()
+    theta, phi = result.flat() if isinstance(result, GibbsResult) else (result.theta, result.phi)
     if theta.shape[1] != network.size or len(theta_star) != network.size:
         raise InputError(
             f"the draws have {theta.shape[1]} weights and theta_star {len(theta_star)}, but the network has "
             f"{network.size}; pass the network and the point that were sampled."
         )
+    return SampledPosterior(_matched(phi), DrawnWeights(theta), theta_star, network, normaliser, rho, phi)
+
+
+def _matched(phi: Tensor) -> Gamma | Held:
+    """Return the Gamma with the moments of the draws, or the value at which phi was held."""
+    if bool((phi == phi[0]).all()):
+        return Held(float(phi[0]))
     mean, variance = float(phi.mean()), float(phi.var())
-    # A phi that was held has no variance; a very narrow Gamma says the same.
-    variance = max(variance, 1e-12 * mean**2)
-    matched = Gamma(mean**2 / variance, mean / variance)
-    return SampledPosterior(matched, DrawnWeights(theta), theta_star, network, normaliser, rho, phi)
+    return Gamma(mean**2 / variance, mean / variance)

@@ -81,7 +81,17 @@ def summarise(model: NeuralSurv) -> Summary:
             ("Posterior", "phi, mean [90% interval]", phi),
             ("Posterior", "latent points", f"{found.latent_points:.1f} ({found.latent_share:.0%} of all points)"),
         ]
-    return Summary(tuple(rows), found.messages)
+    if found.importance:
+        rows.append(("Posterior", "k-hat of importance weights", f"{found.importance['k_hat']:.2f}"))
+    if found.sampling:
+        chains, draws = found.sampling["chains"], found.sampling["draws"]
+        rows += [
+            ("Chains", "exact draws", f"{chains * draws:,.0f} ({chains:.0f} chains)"),
+            ("Chains", "worst R-hat", f"{found.sampling['r_hat']:.3f}"),
+            ("Chains", "fewest effective draws", f"{min(found.sampling['ess_bulk'], found.sampling['ess_tail']):,.0f}"),
+        ]
+    known = (found.trust,) if found.trust and found.trust not in found.messages else ()
+    return Summary(tuple(rows), found.messages + known)
 
 
 def _network(model: NeuralSurv) -> str:

@@ -330,8 +330,8 @@ class VoidForgotten(Sweeper):
 class LatentForgotten(Sweeper):
     """Draws theta without the latent points."""
 
-    def draw_theta(self, state, latent, rng):
-        return super().draw_theta(
+    def draw_weights(self, state, latent, rng):
+        return super().draw_weights(
             state, replace(latent, points=latent.points.take(torch.tensor([], dtype=torch.long))), rng
         )
 
@@ -584,7 +584,7 @@ class TestGaussianConditional:
         solver = PrimalSolver(DenseRows(every), model.precision)
         exact = solver.solve(torch.full((events + others,), 0.2).double(), slope - 0.2 * shift)
         rng = np.random.default_rng(1)
-        draws = torch.cat([sweeper.draw_theta(state, latent, rng) for _ in range(chains)])
+        draws = torch.cat([sweeper.draw_weights(state, latent, rng).theta for _ in range(chains)])
         whitened = (draws - exact.mean) @ exact.factor
         assert float(whitened.mean(0).abs().max()) * math.sqrt(chains) < z_bound(2 * network.size)
         excess = (whitened.square().mean(0) - 1).abs().max() * math.sqrt(chains / 2)

@@ -156,7 +156,15 @@ def build_prior(network: Additive, choices: DefaultChoices) -> GroupedPrior:
     return GroupedPrior(unit, tuple(groups))
 
 
-def reduce_rows(rows: LayeredRows, network: Additive, prior: GroupedPrior, importance: Tensor) -> GroupedSolver:
+def reduce_rows(
+    rows: LayeredRows,
+    network: Additive,
+    prior: GroupedPrior,
+    importance: Tensor,
+    *,
+    tolerance: float = _INFORMATION_TOLERANCE,
+    most: int = _MOST_DIRECTIONS,
+) -> GroupedSolver:
     """Keep the linear path, and of products and network the directions that carry information."""
     lead = LayeredRows(rows.layers[:1]).dense()
     last = network.linear_size - 1
@@ -167,7 +175,7 @@ def reduce_rows(rows: LayeredRows, network: Additive, prior: GroupedPrior, impor
     parts.append((DenseRows(lead[:, last:]), True))
     if len(rows.layers) > 1:
         parts.append((LayeredRows(rows.layers[1:]), False))
-    return grouped_solver(parts, prior.unit, importance, tolerance=_INFORMATION_TOLERANCE, most=_MOST_DIRECTIONS)
+    return grouped_solver(parts, prior.unit, importance, tolerance=tolerance, most=most)
 
 
 def fit_additive(

@@ -49,11 +49,14 @@ class Expectations:
         The expected log-likelihood, in nats.
     slope, curvature : Tensor of shape (P,)
         Expected first derivative with respect to g, and minus the expected second one.
+    exposure : float
+        Expected number of events for a phi of 1, Σ c E σ(g) over the nodes.
     """
 
     value: float
     slope: Tensor
     curvature: Tensor
+    exposure: float
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ def expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Ten
     share = torch.sigmoid(g)
     weight, mass = likelihood.event_weight, phi * likelihood.baseline
     at_events, at_nodes = share[:events], share[events:]
+    exposure = float(likelihood.baseline @ (at_nodes @ _MASS))
     value = float(weight @ (torch.nn.functional.logsigmoid(g[:events]) @ _MASS)) - float(mass @ (at_nodes @ _MASS))
     inner = share * (1 - share)
     slope = torch.cat([weight * (1 - at_events @ _MASS), -mass * (inner[events:] @ _MASS)])
@@ -119,7 +123,7 @@ def expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Ten
         bend = inner[events:] * (1 - 2 * at_nodes)
         curvature = torch.cat([weight * (inner[:events] @ _MASS), mass * (bend @ _MASS)]).clamp_min(_LEAST_CURVATURE)
     constant = likelihood.event_constant + likelihood.event_count * float(np.log(phi))
-    return Expectations(value + constant, slope, curvature)
+    return Expectations(value + constant, slope, curvature, exposure)
 
 
 def bounded_expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Tensor) -> Expectations:
@@ -138,7 +142,8 @@ def bounded_expectations(likelihood: Likelihood, phi: float, mean: Tensor, varia
     curvature = strength * pull
     constant = likelihood.event_constant + likelihood.event_count * float(np.log(phi))
     value = float(at_events.sum()) + float(latent.sum()) - phi * float(likelihood.baseline.sum())
-    return Expectations(value + constant, towards - curvature * mean, curvature)
+    exposure = float(likelihood.baseline.sum()) - float(latent.sum()) / phi
+    return Expectations(value + constant, towards - curvature * mean, curvature, exposure)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from neuralsurv.progress import bar
 # Chains start apart from each other by this much in log phi.
 _START_SPREAD = 0.5
 # ArviZ needs this many draws of a chain.
-_FEWEST_DRAWS = 4
+FEWEST_DRAWS = 4
+_LEAST = {"chains": 2, "draws": FEWEST_DRAWS, "warmup": 0, "thin": 1, "slides": 0}
 
 __all__ = ["GibbsResult", "LinearModel", "sample"]
 
@@ -91,20 +92,9 @@ def sample(
     >>> result.theta.shape, result.phi.shape
     (torch.Size([2, 50, 3]), torch.Size([2, 50]))
     """
-    for name, value, least in (
-        ("chains", chains, 2),
-        ("draws", draws, _FEWEST_DRAWS),
-        ("warmup", warmup, 0),
-        ("thin", thin, 1),
-        ("slides", slides, 0),
-    ):
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise InputError(f"{name}={value!r} must be a whole number of at least {least}.")
+    check_chains(chains=chains, draws=draws, warmup=warmup, thin=thin, slides=slides)
     if ceiling_margin is not None and not 1 <= ceiling_margin < math.inf:
         raise InputError(f"ceiling_margin={ceiling_margin!r} must be a number of at least 1.")
-    # Both are asked for before hours of sampling, not after.
-    require_polyagamma()
-    require_arviz()
     thinning = Thinning(model, ceiling_margin)
     sweeper, slider = Sweeper(thinning), Slider(thinning)
     known = not isinstance(model.phi_prior, Gamma)
@@ -113,6 +103,7 @@ def sample(
     size = len(model.precision)
     theta = torch.empty(draws, chains, size, dtype=torch.float64)
     phi = torch.empty(draws, chains, dtype=torch.float64)
+    log_scales = torch.empty(draws, chains, len(model.groups), dtype=torch.float64)
     latent_total = accepted = 0.0
     number = kept = 0
     interrupted = False
@@ -134,25 +125,43 @@ def sample(
                     latent_total += latent
                     if (number - warmup) % thin == 0:
                         theta[kept], phi[kept] = state.theta, state.phi
+                        if state.log_scales is not None:
+                            log_scales[kept] = state.log_scales
                         kept += 1
                 if number % 50 == 0 or number == total:
                     advance(number, f"sweep {number} of {total}, phi {float(state.phi.mean()):.3g}")
         except KeyboardInterrupt:
-            if kept < _FEWEST_DRAWS:
+            if kept < FEWEST_DRAWS:
                 raise
             interrupted = True
-    theta, phi = theta[:kept].transpose(0, 1).contiguous(), phi[:kept].T.contiguous()
+    theta, log_scales = (kind[:kept].transpose(0, 1).contiguous() for kind in (theta, log_scales))
+    phi = phi[:kept].T.contiguous()
     sweeps = number - warmup
     diagnostics = diagnose_chains(
-        theta,
-        phi,
-        thinning.g_events(theta.flatten(0, 1)).reshape(chains, kept, -1),
-        phi_known=known,
+        {
+            "theta": theta,
+            "g at event": thinning.g_events(theta.flatten(0, 1)).reshape(chains, kept, -1),
+            "log phi": torch.log(phi)[:, :, None],
+            "log scale": log_scales,
+        },
         latent_points=latent_total / sweeps,
         slide_acceptance=math.nan if known or slides == 0 else accepted / (sweeps * slides),
         interrupted=interrupted,
     )
-    return GibbsResult(theta, phi, diagnostics)
+    return GibbsResult(theta, phi, diagnostics, log_scales)
+
+
+def check_chains(**lengths: object) -> None:
+    """Refuse chains that cannot be run: lengths that are too short, or packages that are not installed.
+
+    Whoever has work to do before the chains calls this first.
+    """
+    for name, value in lengths.items():
+        least = _LEAST[name]
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            raise InputError(f"{name}={value!r} must be a whole number of at least {least}.")
+    require_polyagamma()
+    require_arviz()
 
 
 def _pilots(warmup: int) -> tuple[int, ...]:
@@ -161,11 +170,17 @@ def _pilots(warmup: int) -> tuple[int, ...]:
 
 
 def start(thinning: Thinning, chains: int, rng: np.random.Generator) -> GibbsState:
-    """Return where chains start: theta from its prior, phi about where half of the ceiling is reached."""
-    noise = torch.from_numpy(rng.standard_normal((chains, len(thinning.model.precision))))
-    theta = noise / thinning.model.precision.sqrt()
-    prior = thinning.model.phi_prior
+    """Return where chains start: scales and theta from their prior, phi about where half of the ceiling is reached."""
+    model = thinning.model
+    noise = torch.from_numpy(rng.standard_normal((chains, len(model.precision))))
+    log_scales = None
+    if model.groups:
+        away = torch.from_numpy(rng.standard_normal((chains, len(model.groups))))
+        log_scales = model.grouped_prior.medians + model.grouped_prior.spreads * away
+    theta = noise / model.precision_at(log_scales).sqrt()
+    prior = model.phi_prior
     if not isinstance(prior, Gamma):
-        return GibbsState(theta, torch.full((chains,), prior, dtype=torch.float64))
+        return GibbsState(theta, torch.full((chains,), prior, dtype=torch.float64), log_scales)
     level = (prior.shape + thinning.event_count) / (prior.rate + float(thinning.mass.sum()) / 2)
-    return GibbsState(theta, level * torch.exp(torch.from_numpy(_START_SPREAD * rng.standard_normal(chains))))
+    phi = level * torch.exp(torch.from_numpy(_START_SPREAD * rng.standard_normal(chains)))
+    return GibbsState(theta, phi, log_scales)

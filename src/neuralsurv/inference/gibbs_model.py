@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from neuralsurv.errors import InputError
 from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.network import Network
-from neuralsurv.model.prior import Gamma, WeightPrior
+from neuralsurv.model.prior import Gamma, Group, GroupedPrior, WeightPrior
 
 LinearFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 PointFunction = Callable[[Tensor, Tensor], Tensor]
@@ -34,11 +35,13 @@ class LinearModel:
     normaliser : callable
         From times (P,) and rows (P,) to Z (P,).
     precision : Tensor of shape (m,)
-        Diagonal of the prior precision of theta.
+        Diagonal of the prior precision of theta; where scales are unknown, that for scales of 1.
     phi_prior : Gamma or float
         Prior of phi; a number where phi is known.
     rho : float
         Exponent of the baseline hazard.
+    groups : tuple of Group
+        Weights that share an unknown scale, with its hyper-prior; empty where the prior is known.
     """
 
     time: Tensor
@@ -50,6 +53,7 @@ class LinearModel:
     precision: Tensor
     phi_prior: Gamma | float
     rho: float
+    groups: tuple[Group, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the rows."""
@@ -69,6 +73,17 @@ class LinearModel:
                 f"{light} of {int(self.event.sum())} events have a weight below 1, for which there is no exact "
                 "Pólya–Gamma sampler; rescale the weights to at least 1 at events, or use variational inference."
             )
+
+    @property
+    def grouped_prior(self) -> GroupedPrior:
+        """The prior of theta with its unknown scales."""
+        return GroupedPrior(self.precision, self.groups)
+
+    def precision_at(self, log_scales: Tensor | None) -> Tensor:
+        """Return the prior precision for log scales (C, G), shape (C, m); (m,) where there are none."""
+        if log_scales is None:
+            return self.precision
+        return torch.stack([self.grouped_prior.at(one).precision for one in log_scales])
 
     @classmethod
     def from_network(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from neuralsurv.errors import InputError
@@ -27,7 +27,7 @@ def require_arviz() -> Any:
 
 @dataclass(frozen=True)
 class GibbsDiagnostics:
-    """How the chains went. The worst value over log phi, every weight, and g at every event.
+    """How the chains went. The worst value over log phi, log scales, every weight, and g at every event.
 
     Attributes
     ----------
@@ -71,11 +71,14 @@ class GibbsResult:
         Hazard scale, in scaled time.
     diagnostics : GibbsDiagnostics
         How the chains went.
+    log_scales : Tensor of shape (chains, draws, G)
+        Logarithms of the scales of the prior; G is 0 where they are known.
     """
 
     theta: Tensor
     phi: Tensor
     diagnostics: GibbsDiagnostics
+    log_scales: Tensor
 
     def flat(self) -> tuple[Tensor, Tensor]:
         """Return theta (S, m) and phi (S,) of all chains, one chain after another."""
@@ -83,34 +86,23 @@ class GibbsResult:
 
 
 def diagnose_chains(
-    theta: Tensor,
-    phi: Tensor,
-    g_events: Tensor,
-    *,
-    phi_known: bool,
-    latent_points: float,
-    slide_acceptance: float,
-    interrupted: bool,
+    quantities: Mapping[str, Tensor], *, latent_points: float, slide_acceptance: float, interrupted: bool
 ) -> GibbsDiagnostics:
     """Summarise chains.
 
     Parameters
     ----------
-    theta, phi, g_events : Tensor of shape (chains, draws, m), (chains, draws), (chains, draws, D)
-        What is looked at.
-    phi_known : bool
-        Whether phi was held, so that there is nothing to look at.
+    quantities : mapping of str to Tensor of shape (chains, draws, k)
+        What is looked at, by name. What stays constant, such as a phi that is held, has no R-hat and is left out.
     latent_points, slide_acceptance, interrupted
         Passed on.
     """
-    quantities = {"theta": theta.numpy(), "g at event": g_events.numpy()}
-    if not phi_known:
-        quantities["log phi"] = torch.log(phi).numpy()[:, :, None]
+    chains, draws = next(iter(quantities.values())).shape[:2]
     names, columns = [], []
-    for name, values in quantities.items():
+    for name, kind in quantities.items():
+        values = kind.numpy()
         for column in range(values.shape[2]):
             one = values[:, :, column]
-            # What the data and the weights leave constant has no R-hat.
             if np.ptp(one) > 0:
                 names.append(name if values.shape[2] == 1 else f"{name} {column}")
                 columns.append(one)
@@ -122,14 +114,14 @@ def diagnose_chains(
             f"the chains disagree: R-hat of {names[worst]} is {r_hat[worst]:.3f}, above {HIGHEST_R_HAT}; "
             "use more draws, a longer warmup or a larger thin."
         )
-    fewest, wanted = min(bulk.min(), tail.min()), LOWEST_ESS_A_CHAIN * len(phi)
+    fewest, wanted = min(bulk.min(), tail.min()), LOWEST_ESS_A_CHAIN * chains
     if fewest < wanted:
         messages.append(
             f"the draws hold only {fewest:.0f} effective ones where {wanted} are wanted ({LOWEST_ESS_A_CHAIN} a "
             "chain); use more draws or a larger thin."
         )
     if interrupted:
-        messages.append(f"the chains were stopped early; {phi.shape[1]} draws a chain were kept.")
+        messages.append(f"the chains were stopped early; {draws} draws a chain were kept.")
     return GibbsDiagnostics(
         r_hat=float(r_hat[worst]),
         ess_bulk=float(bulk.min()),

@@ -27,7 +27,7 @@ is legitimate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -105,7 +105,8 @@ class Slider:
         before, after = (
             logsigmoid(self.thinning.g_events(one.theta)) @ self.thinning.event_weight for one in (state, new)
         )
-        weights = ((new.theta**2 - state.theta**2) @ self.thinning.model.precision) / 2
+        precision = self.thinning.model.precision_at(state.log_scales)
+        weights = ((new.theta**2 - state.theta**2) * precision).sum(1) / 2
         scale = (prior.shape + self.thinning.event_count) * torch.log(new.phi / state.phi)
         return scale - prior.rate * (new.phi - state.phi) + after - before - weights
 
@@ -113,7 +114,7 @@ class Slider:
         """Try one slide in every chain; return the states and which chains (C,) have moved."""
         chains = len(state.phi)
         step = torch.from_numpy(rng.choice(_SLIDE_SCALES, chains) * rng.standard_normal(chains))
-        new = GibbsState(state.theta + step[:, None] * direction, state.phi * torch.exp(-step))
+        new = replace(state, theta=state.theta + step[:, None] * direction, phi=state.phi * torch.exp(-step))
         change = self.node_hazard(new.theta, new.phi) - self.node_hazard(state.theta, state.phi)
         log_ratio = self.log_ratio(state, new) - self.integrate(change)
         moved = torch.log(torch.from_numpy(1 - rng.random(chains))) < log_ratio
@@ -126,4 +127,4 @@ class Slider:
         hit = torch.from_numpy(rng.random(len(excess))) * bound[points.chain] < excess
         moved[points.chain[hit]] = False
         theta = torch.where(moved[:, None], new.theta, state.theta)
-        return GibbsState(theta, torch.where(moved, new.phi, state.phi)), moved
+        return replace(state, theta=theta, phi=torch.where(moved, new.phi, state.phi)), moved

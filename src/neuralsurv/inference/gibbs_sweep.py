@@ -29,7 +29,7 @@ Between sweeps, :mod:`neuralsurv.inference.gibbs_slide` moves phi and theta toge
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import InputError
+from neuralsurv.inference.gibbs_scales import draw_scales
 from neuralsurv.inference.gibbs_thinning import GibbsState, LinearPoints, Thinning
 from neuralsurv.model.prior import Gamma
 from neuralsurv.solvers.primal import cholesky
@@ -99,25 +100,27 @@ class Sweeper:
         void = torch.bincount(points.chain[level >= share], minlength=len(state.phi))
         return Latent(points.take(kept), void)
 
-    def draw_theta(self, state: GibbsState, latent: Latent, rng: np.random.Generator) -> Tensor:
-        """Draw the marks at the current g, then theta given them (steps 2 and 3)."""
+    def draw_weights(self, state: GibbsState, latent: Latent, rng: np.random.Generator) -> GibbsState:
+        """Draw the marks at the current g, then the scales and theta given them (steps 2 and 3)."""
         offset, jacobian = self.thinning.at_events
         points, weight = latent.points, self.thinning.event_weight
         at_latent = draw_marks(torch.ones_like(points.time), points.g(state.theta), rng)
         g = self.thinning.g_events(state.theta)
         at_events = draw_marks(weight.repeat(len(g)), g.reshape(-1), rng).reshape(g.shape)
-        precision = torch.diag(self.thinning.model.precision) + jacobian.T @ (at_events[:, :, None] * jacobian)
+        information = jacobian.T @ (at_events[:, :, None] * jacobian)
         slope = (weight / 2 - at_events * offset) @ jacobian
         ends = torch.bincount(points.chain, minlength=len(g)).cumsum(0).tolist()
         for chain, (first, last) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
             rows, omega = points.jacobian[first:last], at_latent[first:last]
-            precision[chain].addmm_(rows.T, omega[:, None] * rows)
+            information[chain].addmm_(rows.T, omega[:, None] * rows)
             slope[chain].addmv_(rows.T, -0.5 - omega * points.offset[first:last])
-        factor = torch.stack([cholesky(one) for one in precision])
+        log_scales = draw_scales(self.thinning.model, state.log_scales, information, slope, rng)
+        information.diagonal(dim1=1, dim2=2).add_(self.thinning.model.precision_at(log_scales))
+        factor = torch.stack([cholesky(one) for one in information])
         noise = torch.from_numpy(rng.standard_normal(slope.shape))
         half = torch.linalg.solve_triangular(factor, slope[:, :, None], upper=False)
         theta: Tensor = torch.linalg.solve_triangular(factor.mT, half + noise[:, :, None], upper=True).squeeze(2)
-        return theta
+        return GibbsState(theta, state.phi, log_scales)
 
     def draw_phi(self, state: GibbsState, latent: Latent, rng: np.random.Generator) -> Tensor:
         """Draw phi given the number of points (step 4)."""
@@ -132,5 +135,5 @@ class Sweeper:
     def sweep(self, state: GibbsState, rng: np.random.Generator) -> tuple[GibbsState, float]:
         """Draw everything once; return the states and the mean number of latent points."""
         latent = self.draw_latent(state, rng)
-        new = GibbsState(self.draw_theta(state, latent, rng), self.draw_phi(state, latent, rng))
+        new = replace(self.draw_weights(state, latent, rng), phi=self.draw_phi(state, latent, rng))
         return new, len(latent.points.time) / len(state.phi)

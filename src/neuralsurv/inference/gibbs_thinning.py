@@ -23,10 +23,11 @@ _MOST_CANDIDATES = 5_000_000
 
 @dataclass(frozen=True)
 class GibbsState:
-    """What the next sweep needs of C chains: theta (C, m) and phi (C,)."""
+    """What the next sweep needs of C chains: theta (C, m), phi (C,), and log scales (C, G) where they are unknown."""
 
     theta: Tensor
     phi: Tensor
+    log_scales: Tensor | None = None
 
 
 @dataclass(frozen=True)

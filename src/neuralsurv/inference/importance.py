@@ -1,0 +1,132 @@
+r"""Importance weights against the exact posterior of the linearised model: a check of q(theta), and a correction.
+
+The *check* weighs draws of q. The *correction* of the paper's posterior draws theta from a better proposal
+(:mod:`neuralsurv.inference.marginal`), weighs these draws, and draws phi given each theta that is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralsurv.inference.additive_fit import AdditiveFit
+from neuralsurv.inference.directions import Cohort, find_directions
+from neuralsurv.inference.fit import Fit
+from neuralsurv.inference.marginal import NODES, fit_proposal, log_density_of, target_of
+from neuralsurv.inference.pareto import smooth_weights
+from neuralsurv.inference.threads import threads_for
+from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.solvers.primal import PrimalGaussian
+from neuralsurv.solvers.subspace import SubspaceGaussian
+
+# Draws that q is checked with; with more rows than this the check would take a noticeable part of the fit.
+_CHECKS = 1000
+_MOST_ROWS = 1000
+# Draws that are weighed for each that is kept.
+_SURPLUS = 10
+
+
+def check_posterior(fit: Fit | AdditiveFit, cohort: Cohort, seed: int) -> dict[str, float]:
+    """Weigh draws of q against the exact posterior of the linearised model.
+
+    Parameters
+    ----------
+    fit : Fit or AdditiveFit
+        What was fitted; the default preset is checked at its best scales.
+    cohort : tuple of Tensor
+        Its time, event, entry, weight (N,) and x (N, d), in scaled time.
+    seed : int
+        Seed of the draws.
+
+    Returns
+    -------
+    dict
+        ``k_hat``, the shape of the tail of the weights, and ``effective``, the share of the draws that they are worth;
+        empty for more than 1,000 rows, or where q is held in a form that has no density.
+    """
+    theta: Gaussian = fit.top.state.theta if isinstance(fit, AdditiveFit) else fit.theta
+    if len(cohort[0]) > _MOST_ROWS or not isinstance(theta, PrimalGaussian | SubspaceGaussian):
+        return {}
+    with threads_for(_CHECKS * len(cohort[0]) * NODES):
+        if isinstance(theta, SubspaceGaussian):
+            # Across the subspace q is the prior, and weighs nothing.
+            target = target_of(
+                fit, cohort, theta.basis / theta.precision.sqrt()[:, None], torch.ones_like(theta.inner_mean)
+            )
+            inner = PrimalGaussian(theta.inner_mean, theta.inner_factor)
+        else:
+            assert isinstance(fit, Fit)
+            target, inner = target_of(fit, cohort, None, fit.problem.weight_prior.precision), theta
+        generator = torch.Generator().manual_seed(seed)
+        z = inner.draw(_CHECKS, generator)
+        log_target, rate = target.log_density(z)
+        log_weights = log_target - log_density_of(inner, z)
+        if isinstance(fit, Fit):
+            # q(phi) against the Gamma that phi has given theta.
+            phi = fit.phi.draw(_CHECKS, generator)
+            log_weights += target.shape * torch.log(rate) + (target.shape - fit.phi.shape) * torch.log(phi)
+            log_weights += (fit.phi.rate - rate) * phi
+    smoothed = smooth_weights(log_weights.numpy())
+    # A file holds finite numbers only; a tail that cannot be fitted is as bad as any.
+    return {"k_hat": min(smoothed.k_hat, 99.0), "effective": smoothed.effective / _CHECKS}
+
+
+@dataclass(frozen=True)
+class WeighedDraws:
+    """Draws that importance weights have chosen.
+
+    Attributes
+    ----------
+    theta, phi : Tensor of shape (S, m), (S,)
+        The draws.
+    k_hat : float
+        Shape of the tail of the weights.
+    effective : float
+        Share of the weighed draws that they are worth.
+    """
+
+    theta: Tensor
+    phi: Tensor
+    k_hat: float
+    effective: float
+
+
+def weigh_draws(fit: Fit, cohort: Cohort, *, draws: int, seed: int) -> WeighedDraws:
+    """Correct the posterior of the paper's preset at the cost of a few matrix products.
+
+    Parameters
+    ----------
+    fit : Fit
+        What was fitted; it says where the network is linearised.
+    cohort : tuple of Tensor
+        Its time, event, entry, weight (N,) and x (N, d), in scaled time.
+    draws : int
+        Draws to keep.
+    seed : int
+        Seed; the same seed gives the same draws.
+    """
+    directions = find_directions(fit, cohort)
+    with threads_for(_SURPLUS * draws * len(cohort[0]) * NODES):
+        project = directions.project(torch.eye(len(directions.prior.unit), dtype=torch.float64))
+        target = target_of(fit, cohort, project, torch.ones(directions.rank, dtype=torch.float64))
+        # The coordinates of the variational mean: the columns of `project` are orthogonal once they are whitened.
+        proposal = fit_proposal(target, project.T @ (directions.prior.unit * fit.theta.mean))
+        rng = np.random.default_rng(seed)
+        z, log_proposal = proposal.draw(_SURPLUS * draws, rng)
+        log_target, rate = target.log_density(z)
+        smoothed = smooth_weights((log_target - log_proposal).numpy())
+        chosen = torch.from_numpy(_systematic(smoothed.weights, draws, rng))
+        generator = torch.Generator().manual_seed(seed)
+        theta = directions.weights(z[chosen], z.new_zeros(draws, 0), generator)
+        phi = torch.from_numpy(rng.gamma(target.shape, size=draws)) / rate[chosen]
+    return WeighedDraws(theta, phi, min(smoothed.k_hat, 99.0), smoothed.effective / len(z))
+
+
+def _systematic(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return `count` indices, each as often as its weight says up to rounding, in random order."""
+    places = (rng.random() + np.arange(count)) / count
+    chosen = np.searchsorted(np.cumsum(weights), places)
+    return rng.permutation(np.minimum(chosen, len(weights) - 1))
