@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
 from neuralsurv.errors import OutOfTimeError
+from neuralsurv.posterior import Draws
 from neuralsurv.prediction import Prediction
+from neuralsurv.predictor import Predictor
 from neuralsurv.service.model_watch import ReadyModel
 from neuralsurv.service.people import outside_training
 
 ALONG_TIMES = ("survival", "hazard", "cumulative_hazard")
+# Curves of up to this many numbers (32 MiB) are kept while one question is answered.
+_REMEMBER_NUMBERS = 2**22
 QUANTITIES = (*ALONG_TIMES, "quantile", "rmst", "event_time")
 
 
@@ -39,6 +45,33 @@ class Deadline:
         """Give up if it has passed."""
         if time.monotonic() > self.end:
             raise OutOfTimeError("the prediction took longer than allowed; ask for fewer people, times or quantities.")
+
+
+@dataclass(frozen=True)
+class RememberingPredictor(Predictor):
+    """A predictor for one question that keeps its last curves.
+
+    Quantiles, restricted means and event times are read off the same curves, and these are most of the work.
+    """
+
+    memory: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, predictor: Predictor) -> RememberingPredictor:
+        """Return one that predicts the same."""
+        return cls(**{item.name: getattr(predictor, item.name) for item in fields(predictor)})
+
+    def cumulative(self, draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
+        """Cumulative hazard of a block, shape (S, n, T)."""
+        for times, rows, curves in self.memory:
+            if torch.equal(times, scaled) and torch.equal(rows, x):
+                return curves.clone()
+        found = super().cumulative(draws, scaled, x)
+        self.memory[:] = []
+        if found.numel() <= _REMEMBER_NUMBERS:
+            # Who gets the curves may change them in place.
+            self.memory.append((scaled, x, found.clone()))
+        return found
 
 
 @dataclass(frozen=True)
@@ -85,9 +118,10 @@ def answer(ready: ReadyModel, question: Question, deadline: Deadline) -> dict[st
         When to give up; it is looked at between blocks of people.
     """
     people: list[dict[str, Any]] = [{} for _ in range(len(question.people))]
+    predictor = RememberingPredictor.of(ready.predictor)
     for name in question.quantities:
         deadline.check()
-        found = _predict(ready, question, name)
+        found = _predict(predictor, question, name)
         tables = _summaries(replace(found, blocks=_watched(found, deadline)), question.level)
         for row, person in enumerate(people):
             person[name] = {key: table[row] for key, table in tables.items()}
@@ -106,8 +140,8 @@ def answer(ready: ReadyModel, question: Question, deadline: Deadline) -> dict[st
     }
 
 
-def _predict(ready: ReadyModel, question: Question, name: str) -> Prediction:
-    predictor, people = ready.predictor, question.people
+def _predict(predictor: Predictor, question: Question, name: str) -> Prediction:
+    people = question.people
     if name == "survival" and question.given is not None:
         return predictor.conditional_survival(people, question.times, question.given)
     if name in ALONG_TIMES:

@@ -1,13 +1,22 @@
 // Pictures with a time axis: lines with bands, read with the pointer or the arrow keys.
 import { make, short, ticks } from "./words.js";
 
-const WIDTH = 520, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 46;
+const LEFT = 68, RIGHT = 14, TOP = 12, BOTTOM = 46, NARROW = 480;
 
 export function draw(tag, attributes = {}, ...children) {
   const found = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, content] of Object.entries(attributes)) found.setAttribute(name, content);
   found.append(...children);
   return found;
+}
+
+// Pictures are drawn in pixels of the page, so that their text is as large as any other, and anew when the page changes.
+function fitted(figure, again) {
+  let width = 0;
+  new ResizeObserver(() => {
+    if (Math.abs(figure.clientWidth - width) > 1) again();
+  }).observe(figure);
+  return () => { width = figure.clientWidth; return Math.max(280, width); };
 }
 
 const round = (number) => Math.round(number * 100) / 100;
@@ -21,7 +30,7 @@ export function at(xs, ys, x) {
   return ys[low] + share * (ys[high] - ys[low]);
 }
 
-function frame(height, xRange, yRange, xTitle, yTitle, yText) {
+function frame(WIDTH, height, xRange, yRange, xTitle, yTitle, yText) {
   const bottom = height - BOTTOM;
   const px = (x) => round(LEFT + (Math.min(xRange[1], Math.max(xRange[0], x)) - xRange[0]) / (xRange[1] - xRange[0]) * (WIDTH - LEFT - RIGHT));
   const py = (y) => round(bottom - (Math.min(yRange[1], Math.max(yRange[0], y)) - yRange[0]) / (yRange[1] - yRange[0]) * (bottom - TOP));
@@ -42,8 +51,10 @@ function frame(height, xRange, yRange, xTitle, yTitle, yText) {
 }
 
 // A picture of lines. `text` turns a value into words, `read` is told the place that is read.
-export function lineChart(figure, { height = 330, yTitle, text, axisText = short, read = () => {} }) {
-  const svg = draw("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${height}`, role: "img", tabindex: "0" });
+export function lineChart(figure, { height: tall = 340, yTitle, text, axisText = short, read = () => {} }) {
+  const svg = draw("svg", { class: "chart", role: "img", tabindex: "0" });
+  let asked = null;
+  const measure = fitted(figure, () => { if (asked !== null) update(asked); });
   const values = make("p", { class: "values", "aria-live": "off" });
   figure.prepend(svg, values);
   const guide = draw("line", { class: "guide off" });
@@ -68,9 +79,9 @@ export function lineChart(figure, { height = 330, yTitle, text, axisText = short
   svg.addEventListener("pointermove", (event) => {
     if (shown === null) return;
     const box = svg.getBoundingClientRect();
-    const px = (event.clientX - box.left) / box.width * WIDTH;
+    const px = (event.clientX - box.left) / box.width * shown.width;
     values.setAttribute("aria-live", "off");
-    show(shown.x[0] + (px - LEFT) / (WIDTH - LEFT - RIGHT) * (shown.x[1] - shown.x[0]));
+    show(shown.x[0] + (px - LEFT) / (shown.width - LEFT - RIGHT) * (shown.x[1] - shown.x[0]));
   });
   svg.addEventListener("keydown", (event) => {
     if (shown === null) return;
@@ -84,54 +95,67 @@ export function lineChart(figure, { height = 330, yTitle, text, axisText = short
     event.preventDefault();
   });
 
-  return {
-    show: (x) => show(x, true),
-    get place() { return place; },
-    // series: {name, colour, x, y, low, high, guess}; rules: [{x, words}]; shade: [from, to] that is not to be trusted.
-    update({ x, y, xTitle, series, rules = [], shades = [], alt, at: where = null }) {
-      const { parts, px, py, bottom } = frame(height, x, y, xTitle, yTitle, axisText);
-      svg.replaceChildren(...parts);
-      for (const [from, to] of shades) {
-        if (px(to) > px(from)) svg.append(draw("rect", { class: "shade", x: px(from), width: round(px(to) - px(from)), y: TOP, height: bottom - TOP }));
+  // series: {name, colour, x, y, low, high, guess}; rules: places of thin lines; shades: [from, to] not to be trusted.
+  function update(wanted) {
+    asked = wanted;
+    const { x, y, xTitle, series, rules = [], shades = [], alt, at: where = null } = wanted;
+    const width = measure(), height = width < NARROW ? Math.min(tall, 250) : tall;
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    const { parts, px, py, bottom } = frame(width, height, x, y, xTitle, yTitle, axisText);
+    svg.replaceChildren(...parts);
+    for (const [from, to] of shades) {
+      if (px(to) > px(from)) svg.append(draw("rect", { class: "shade", x: px(from), width: round(px(to) - px(from)), y: TOP, height: bottom - TOP }));
+    }
+    const points = (xs, ys) => xs.map((one, k) => `${px(one)},${py(ys[k])}`).join(" ");
+    for (const line of series) {
+      const group = draw("g", { class: "series" });
+      if (line.low) {
+        const outline = `${points(line.x, line.low)} ${points([...line.x].reverse(), [...line.high].reverse())}`;
+        group.append(draw("polygon", { class: `band fill${line.colour}`, points: outline }));
       }
-      const points = (xs, ys) => xs.map((one, k) => `${px(one)},${py(ys[k])}`).join(" ");
-      for (const line of series) {
-        const group = draw("g", { class: "series" });
-        if (line.low) {
-          const outline = `${points(line.x, line.low)} ${points([...line.x].reverse(), [...line.high].reverse())}`;
-          group.append(draw("polygon", { class: `band fill${line.colour}`, points: outline }));
-        }
-        group.append(draw("polyline", { class: `line stroke${line.colour}${line.guess ? " dashed" : ""}`, points: points(line.x, line.y) }));
-        svg.append(group);
-      }
-      for (const rule of rules) svg.append(draw("line", { class: "rule", x1: px(rule), x2: px(rule), y1: TOP, y2: bottom }));
-      svg.append(guide);
-      svg.setAttribute("aria-label", `${alt} Arrow keys read values.`);
-      shown = { x, px, bottom, xTitle, series };
-      show(where ?? place ?? (x[0] + x[1]) / 2, true);
-    },
-  };
+      group.append(draw("polyline", { class: `line stroke${line.colour}${line.guess ? " dashed" : ""}`, points: points(line.x, line.y) }));
+      svg.append(group);
+    }
+    // Names stand beside their lines: colour alone does not tell everybody who is who.
+    series.forEach((line, k) => {
+      if (series.length < 2) return;
+      const place = x[0] + (x[1] - x[0]) * (0.12 + 0.14 * k);
+      const end = width - RIGHT - 7 * line.name.length;
+      svg.append(draw("text", { class: `name fill${line.colour}`, x: Math.min(px(place) + 5, end), y: Math.max(TOP + 12, py(at(line.x, line.y, place)) - 6) }, line.name));
+    });
+    for (const rule of rules) svg.append(draw("line", { class: "rule", x1: px(rule), x2: px(rule), y1: TOP, y2: bottom }));
+    svg.append(guide);
+    svg.setAttribute("aria-label", `${alt} Arrow keys read values.`);
+    shown = { x, px, bottom, xTitle, series, width };
+    show(where ?? place ?? (x[0] + x[1]) / 2, true);
+  }
+
+  return { update, show: (x) => show(x, true), get place() { return place; } };
 }
 
 // A picture of horizontal intervals, one for each person; an open end means beyond the last time seen.
 export function intervalChart(figure) {
   const svg = draw("svg", { class: "chart", role: "img" });
   figure.prepend(svg);
-  return {
-    update({ x, xTitle, rows, last, alt }) {
-      const height = TOP + BOTTOM + 26 * rows.length;
-      svg.setAttribute("viewBox", `0 0 ${WIDTH} ${height}`);
-      const { parts, px } = frame(height, x, [0, 1], xTitle, "", null);
-      svg.replaceChildren(...parts);
-      rows.forEach((row, k) => {
-        const y = TOP + 26 * k + 13, open = row.upper === null, end = px(row.upper ?? last);
-        const line = (from, to, kind) => draw("line", { class: `${kind} stroke${row.colour}`, x1: px(from), x2: px(to), y1: y, y2: y });
-        svg.append(line(row.lower ?? last, row.upper ?? last, "thin"));
-        if (row.inner) svg.append(line(row.inner.lower ?? last, row.inner.upper ?? last, "thick"));
-        if (open) svg.append(draw("path", { class: `line stroke${row.colour}`, d: `M${end - 6} ${y - 5} L${end} ${y} L${end - 6} ${y + 5}` }));
-        svg.append(draw("circle", { class: `mark${row.colour}`, cx: px(row.median ?? last), cy: y, r: 4.5 }));
-      });
-      svg.setAttribute("aria-label", alt);
-    },
-  };
+  let asked = null;
+  const measure = fitted(figure, () => { if (asked !== null) update(asked); });
+  function update(wanted) {
+    asked = wanted;
+    const { x, xTitle, rows, last, alt } = wanted;
+    const width = measure(), height = TOP + BOTTOM + 44 * rows.length;
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    const { parts, px } = frame(width, height, x, [0, 1], xTitle, "", null);
+    svg.replaceChildren(...parts);
+    rows.forEach((row, k) => {
+      const y = TOP + 44 * k + 30, open = row.upper === null, end = px(row.upper ?? last);
+      const line = (from, to, kind) => draw("line", { class: `${kind} stroke${row.colour}`, x1: px(from), x2: px(to), y1: y, y2: y });
+      svg.append(line(row.lower ?? last, row.upper ?? last, "thin"));
+      if (row.inner) svg.append(line(row.inner.lower ?? last, row.inner.upper ?? last, "thick"));
+      if (open) svg.append(draw("path", { class: `line stroke${row.colour}`, d: `M${end - 6} ${y - 5} L${end} ${y} L${end - 6} ${y + 5}` }));
+      svg.append(draw("circle", { class: `mark${row.colour}`, cx: px(row.median ?? last), cy: y, r: 4.5 }));
+      svg.append(draw("text", { class: `name fill${row.colour}`, x: LEFT + 4, y: y - 11 }, row.name));
+    });
+    svg.setAttribute("aria-label", alt);
+  }
+  return { update };
 }

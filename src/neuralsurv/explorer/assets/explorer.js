@@ -102,12 +102,16 @@ function show() {
   });
   const beyond = end > last() ? { rules: [last()], shades: [[last(), end]] } : {};
   const middle = end / 2;
+  // What is read first lies where half of people like this have had the event, the middle of the story.
+  const first = charts.survival.place === null ? pick(current.answer.quantile, 0).median : null;
   charts.survival.update({
-    x: [0, end], y: [0, 1], xTitle: axis(), series: people.map((person) => line(person, "survival")), ...beyond,
+    at: first !== null && first < end ? first : null, x: [0, end], y: [0, 1], xTitle: axis(), series: people.map((person) => line(person, "survival")), ...beyond,
     alt: `Survival with ${percent(level())} bands. ${people.map((person) => `${person.name}: ${percent(survivalAt(person, middle).median)} at ${short(middle)}`).join("; ")}.`,
   });
-  const highest = Math.max(...people.flatMap((person) => person.answer.hazard.median)) * 2;
-  const top = Math.min(highest, Math.max(...people.flatMap((person) => person.answer.hazard.upper))) * 1.05 || 1;
+  // A band that reaches far up would press the lines together at the bottom.
+  const highest = Math.max(...people.flatMap((person) => person.answer.hazard.upper));
+  const top = Math.min(3 * Math.max(...people.flatMap((person) => person.answer.hazard.median)), 1.05 * highest) || 1;
+  get("hazard-note").textContent = `Events per unit of time among those who are still without one.${highest > top ? ` Bands go on up to ${short(highest)}.` : ""}`;
   charts.hazard.update({
     x: [0, end], y: [0, top], xTitle: axis(), series: people.map((person) => line(person, "hazard")), ...beyond, at: charts.survival.place,
     alt: `Hazard with ${percent(level())} bands, up to ${short(top)}.`,
@@ -115,7 +119,7 @@ function show() {
   const share = percent(level());
   charts.when.update({
     x: [0, last()], xTitle: axis(), last: last(),
-    rows: people.map((person) => ({ ...person.answer.event_time, colour: person.colour, inner: pick(person.answer.quantile, 0) })),
+    rows: people.map((person) => ({ ...person.answer.event_time, name: person.name, colour: person.colour, inner: pick(person.answer.quantile, 0) })),
     alt: people.map((person) => `${person.name}: ${time(person.answer.event_time.lower, last())} to ${time(person.answer.event_time.upper, last())}`).join("; "),
   });
   get("when-note").textContent = `Thin: the event falls in here with a chance of ${share}. Thick: the ${share} interval of the median time; half of people like this have the event before it. An arrow leads beyond ${short(last())}, the last time the model has seen.`;
