@@ -202,8 +202,7 @@ def _listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         place.close()
         raise InputError(
-            f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port; 0 takes a free "
-            "one."
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port; 0 takes a free one."
         ) from error
     return place
 

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from neuralsurv import __version__
 from neuralsurv.errors import ColumnError, InputError, OutOfTimeError
 from neuralsurv.service.answers import ALONG_TIMES, Deadline, Question, answer
-from neuralsurv.service.gate import Access, Gate
+from neuralsurv.service.gate import FAULT, Access, Gate
 from neuralsurv.service.limits import Limits
 from neuralsurv.service.metrics import CONTENT_TYPE, Metrics
 from neuralsurv.service.model_watch import ModelWatch, ReadyModel
@@ -254,6 +254,11 @@ def _add_errors(app: FastAPI) -> None:
         words = {404: "there is nothing at this path.", 405: "this path does not take this method."}
         return problem(error.status_code, words.get(error.status_code, str(error.detail)), headers=error.headers)
 
+    def failed(_: Request, error: Exception) -> Response:
+        # The error goes on to the gate, which logs it without the values that it may hold.
+        return problem(500, FAULT)
+
+    app.add_exception_handler(Exception, failed)
     app.add_exception_handler(InputError, refused)
     app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(HTTPException, by_status)

@@ -28,6 +28,7 @@ log = logging.getLogger("neuralsurv.service")
 # Time for the work inside to notice by itself that its time is over, and to say so.
 _GRACE = 2.0
 _CLIENT_LEFT = 499
+FAULT = "the service failed on this request; the fault is ours, and its log has the place."
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -125,8 +126,7 @@ class Gate:
             where = " < ".join(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in reversed(frames[-8:]))
             log.error("unexpected %s, request %s, at %s", type(error).__name__, exchange.name, where)
             if exchange.status is None:
-                words = "the service failed on this request; the fault is ours, and its log has the place."
-                await exchange.reply(problem(500, words), scope)
+                await exchange.reply(problem(500, FAULT), scope)
         finally:
             seconds = time.perf_counter() - started
             path = scope["path"] if scope["path"] in self._paths else "other"
