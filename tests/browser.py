@@ -9,6 +9,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +20,13 @@ CHROMIUM = next(
 )
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage",
          "--no-first-run", "--disable-background-networking", "--remote-debugging-pipe"]  # fmt: skip
+# Chromium reads commands from descriptor 3 and writes answers to 4; the pipe's own ends may have these numbers.
+START = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+os.dup2(ends[0], 3), os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "PageUp": 33, "PageDown": 34, "End": 35, "Home": 36,
         "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}  # fmt: skip
 
@@ -31,10 +39,9 @@ class Browser:
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
-        # Chromium reads commands from descriptor 3 and writes answers to 4.
-        command = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
+        ends = [str(to_browser), str(from_browser)]
         self._process = subprocess.Popen(
-            ["sh", "-c", command, "sh", CHROMIUM, *FLAGS, f"--user-data-dir={self._folder.name}", "about:blank"],
+            [sys.executable, "-I", "-S", "-c", START, *ends, CHROMIUM, *FLAGS, f"--user-data-dir={self._folder.name}"],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

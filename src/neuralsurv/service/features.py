@@ -83,9 +83,9 @@ def features_of(encoding: Encoding) -> tuple[Feature, ...]:
 def _rounded(column: Column, center: float, scale: float) -> float:
     """Return a mean with no more digits than its spread gives reason for."""
     if column.whole:
-        return float(round(center))
+        return float(round(center)) + 0.0
     digits = 1 - int(np.floor(np.log10(scale))) if 1e-300 < scale < 1e300 else 0
     value = round(center, digits) if abs(digits) < 300 else center
     if column.low is not None and column.high is not None:
         value = min(max(value, column.low), column.high)
-    return float(value)
+    return float(value) + 0.0  # without the sign of a zero

@@ -52,7 +52,7 @@ function frame(WIDTH, height, xRange, yRange, xTitle, yTitle, yText) {
 
 // A picture of lines. `text` turns a value into words, `read` is told the place that is read.
 export function lineChart(figure, { height: tall = 340, yTitle, text, axisText = short, read = () => {} }) {
-  const svg = draw("svg", { class: "chart", role: "img", tabindex: "0" });
+  const svg = draw("svg", { class: "chart", role: "img", tabindex: "0", "aria-label": `${yTitle}, not drawn yet` });
   let asked = null;
   const measure = fitted(figure, () => { if (asked !== null) update(asked); });
   const values = make("p", { class: "values", "aria-live": "off" });
@@ -99,7 +99,7 @@ export function lineChart(figure, { height: tall = 340, yTitle, text, axisText =
   function update(wanted) {
     asked = wanted;
     const { x, y, xTitle, series, rules = [], shades = [], alt, at: where = null } = wanted;
-    const width = measure(), height = width < NARROW ? Math.min(tall, 250) : tall;
+    const width = measure(), height = width < NARROW ? Math.min(tall, 215) : tall;
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     const { parts, px, py, bottom } = frame(width, height, x, y, xTitle, yTitle, axisText);
     svg.replaceChildren(...parts);
@@ -135,7 +135,7 @@ export function lineChart(figure, { height: tall = 340, yTitle, text, axisText =
 
 // A picture of horizontal intervals, one for each person; an open end means beyond the last time seen.
 export function intervalChart(figure) {
-  const svg = draw("svg", { class: "chart", role: "img" });
+  const svg = draw("svg", { class: "chart", role: "img", "aria-label": "intervals, not drawn yet" });
   figure.prepend(svg);
   let asked = null;
   const measure = fitted(figure, () => { if (asked !== null) update(asked); });

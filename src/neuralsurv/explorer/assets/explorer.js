@@ -242,6 +242,11 @@ async function start() {
   await ask([current]);
 }
 
+// On a phone the curve stands below the form; a field that gets the focus is scrolled clear of it.
+new ResizeObserver(() => {
+  document.documentElement.style.setProperty("--curve-height", `${get("curve").offsetHeight + 8}px`);
+}).observe(get("curve"));
+
 get("typical").addEventListener("click", () => { form.set(typical()); changed(); });
 get("pin").addEventListener("click", pin);
 get("level").addEventListener("change", everythingAgain);
