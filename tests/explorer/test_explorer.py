@@ -1,48 +1,21 @@
 """The explorer's page in a real browser: keys, screen readers, a phone, dark mode. Needs Chromium."""
 
-import asyncio
 import os
-import threading
 import time
 
 import numpy as np
 import pytest
-import uvicorn
 from matplotlib import image
 
 from browser import CHROMIUM, Browser
-from neuralsurv.explorer.page import add_page
-from neuralsurv.service.application import create_app
+from explorer.own_site import READY, Site
 from neuralsurv.service.features import features_of
-from neuralsurv.service.gate import Access
-from neuralsurv.service.model_watch import ModelWatch
 from service.small_service import model, table, write
 
 if CHROMIUM is None and not os.environ.get("CI"):
     pytest.skip("Chromium is not installed: apt-get install chromium", allow_module_level=True)
 
-READY = "document.querySelector('#numbers tbody') && !document.body.classList.contains('busy')"
 TOKEN = "a-token-of-many-letters"
-
-
-class Site:
-    """A service with its page, on a port of its own, in a thread of this process."""
-
-    def __init__(self, path, token=None):
-        app = create_app(ModelWatch(path), access=Access(token), page=add_page, look_every=0.1)
-        self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))
-
-    def __enter__(self):
-        self._thread.start()
-        while not self._server.started:
-            time.sleep(0.01)
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        return f"http://127.0.0.1:{port}"
-
-    def __exit__(self, *_):
-        self._server.should_exit = True
-        self._thread.join(30)
 
 
 @pytest.fixture(scope="module")

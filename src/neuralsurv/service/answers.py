@@ -165,14 +165,11 @@ def _watched(prediction: Prediction, deadline: Deadline) -> Any:
 
 def _summaries(prediction: Prediction, level: float) -> dict[str, list[Any]]:
     """Return mean, median, both ends and the share of draws that are infinite: a number or a list for each person."""
-    frame = prediction.to_frame(level)
-    names = ["mean", "median", "lower", "upper"]
-    if prediction.name.startswith(("event time", "median event time")):
-        names.append("unreached")
-        frame = frame.assign(unreached=frame.get("unreached", 0.0))
     tables = {}
-    for name in names:
-        values = frame[name].to_numpy(dtype=np.float64).reshape(len(prediction.index), -1)
-        plain = np.where(np.isfinite(values), values, None).tolist()
-        tables[name] = plain if prediction.columns is not None else [row[0] for row in plain]
+    for name, values in prediction.arrays(level).items():
+        if name == "unreached" and not prediction.name.startswith("event time"):
+            continue
+        plain = values.astype(object)
+        plain[~np.isfinite(values)] = None
+        tables[name] = plain.tolist() if prediction.columns is not None else plain[:, 0].tolist()
     return tables

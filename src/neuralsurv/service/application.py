@@ -221,7 +221,7 @@ def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
         """Say whether the service works; needs no token."""
         return _json(service.health())
 
-    figures = {
+    figures: dict[int | str, dict[str, Any]] = {
         200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus text format"}
     }
 

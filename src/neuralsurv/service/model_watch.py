@@ -16,7 +16,7 @@ from neuralsurv.estimator import NeuralSurv
 from neuralsurv.model_file import load
 from neuralsurv.predictor import Predictor
 from neuralsurv.service.features import Feature, features_of
-from neuralsurv.service.people import people_table
+from neuralsurv.service.people import Value, people_table
 
 # Draws are held between requests up to this many numbers (512 MiB); making them anew is most of a small prediction.
 _HOLD_NUMBERS = 2**26
@@ -51,7 +51,7 @@ class ReadyModel:
     fingerprint: str
     since: datetime
 
-    def typical_person(self) -> dict[str, float | str | bool]:
+    def typical_person(self) -> dict[str, Value]:
         """Return somebody in the middle of the training data, as a client would send them."""
         return {feature.column.name: feature.sent for feature in self.features}
 
