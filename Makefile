@@ -42,6 +42,7 @@ docs: $(STAMP) ## build the documentation into site/
 pictures: $(STAMP) ## make the pictures of the documentation anew
 	$(BIN)/python -m neuralsurv.cli.demo --out docs/images
 	$(BIN)/python tests/pages.py docs/tutorial.md
+	$(BIN)/python tests/explorer/picture.py docs/images/explorer.png
 
 clean: ## remove what the other targets made, except .venv
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
