@@ -154,8 +154,8 @@ def page(rates: list[dict[str, float]], watched: list[tuple[int, float]], facts:
     lines = [
         "# Load test of the service",
         "",
-        "Written by `python benchmarks/service/load.py`. A model of the veterans cohort (137 rows, default preset) is served",
-        "with `neuralsurv serve`; one person, three times a request; clients on the same machine, connections kept open.",
+        "Written by `python benchmarks/service/load.py`. A model of the veterans cohort (default preset, 137 rows) by",
+        "`neuralsurv serve`; one person, three times a request; clients on the same machine, connections kept open.",
         "",
         *(f"- {name}: {value}" for name, value in facts.items()),
         "",
