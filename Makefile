@@ -43,6 +43,7 @@ pictures: $(STAMP) ## make the pictures of the documentation anew
 	$(BIN)/python -m neuralsurv.cli.demo --out docs/images
 	$(BIN)/python tests/pages.py docs/tutorial.md
 	$(BIN)/python -m pictures --out docs/images
+	$(BIN)/python tests/explorer/picture.py docs/images/explorer.png
 
 clean: ## remove what the other targets made, except .venv
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

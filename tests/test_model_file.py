@@ -9,6 +9,7 @@ import struct
 import sys
 import warnings
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -209,6 +210,18 @@ class TestRoundTrip:
         model = fitted(small_model(), frame, Y)
         assert_same_model(model, round_trip(model, path), frame)
 
+    def test_training_ranges(self, model, path):
+        _, age, _ = round_trip(model, path).encoding_.columns
+        assert (age.low, age.high, age.whole) == (X["age"].min(), X["age"].max(), False)
+
+    def test_a_file_of_before_ranges_were_kept(self):
+        old = neuralsurv.load(Path(__file__).parent / "fixtures" / "before_ranges.neuralsurv")
+        assert {(c.low, c.high, c.whole) for c in old.encoding_.columns} == {(None, None, False)}
+        rows = pd.DataFrame({"age": [50.0, 70.0], "dose": [0.1, np.nan], "stage": ["II", "III"]})
+        # What it said when it was written.
+        expected = [[0.9246791631118685, 0.8540001835776196], [0.4336517585778526, 0.19025993476451944]]
+        np.testing.assert_allclose(old.predict_survival(rows, [0.5, 1.0]).mean, expected, rtol=1e-9)
+
 
 class TestSaving:
     def test_not_fitted(self, path):
@@ -380,6 +393,10 @@ class TestForgery:
             (["columns", 0, "levels"], ["a", 2], r"column 'levels' '1' is not text"),
             (["columns", 0, "levels"], ["a", "b", "c", "d"], r"'scale' is missing or has the wrong shape"),
             (["columns", 0, "has_missing"], 1, r"column 'has_missing' is not true or false"),
+            (["columns", 1, "low"], ..., r"column 'low' is not a number"),
+            (["columns", 1, "high"], None, r"column 'high' is not a number"),
+            (["columns", 1, "low"], 10**6, r"the training range of a column is empty"),
+            (["columns", 1, "whole"], 0, r"column 'whole' is not true or false"),
             (["standardise"], 1, r"header 'standardise' is not true or false"),
             (["named"], "yes", r"header 'named' is not true or false"),
             (["roles"], [], r"header 'roles' is not a table"),
@@ -405,7 +422,8 @@ class TestForgery:
         nested = ("network", "phi", "phi_prior", "training", "diagnostics")
         places = [[key] for key in header if key != "format"]
         places += [[table, key] for table in nested for key in header[table]]
-        places += [["columns", 0, key] for key in header["columns"][0]]
+        # Files of before ranges were kept lack them, and the first column is a category, which has none.
+        places += [["columns", 0, key] for key in ("name", "kind", "levels", "has_missing")]
         assert len(places) > 35
         for where in places:
             message = rf"the model file is damaged: .*'{where[-1]}' is not "

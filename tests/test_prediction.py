@@ -218,6 +218,20 @@ def test_frame_of_a_curve():
     np.testing.assert_allclose(frame["upper"], np.quantile(cube, 0.75, axis=0).reshape(-1))
 
 
+def test_bare_arrays():
+    cube = cube_of()
+    cube[:10, 2, 1] = np.inf
+    prediction = prediction_of(cube)
+    found = prediction.arrays(0.5)
+    assert list(found) == ["mean", "median", "lower", "upper", "unreached"]
+    np.testing.assert_allclose(found["mean"], cube.mean(0))
+    np.testing.assert_allclose(found["lower"], np.quantile(cube, 0.25, axis=0))
+    assert found["unreached"][2, 1] == 10 / len(cube)
+    # What a program does to them does not come back.
+    found["mean"][:] = 0
+    np.testing.assert_allclose(prediction.arrays()["mean"], cube.mean(0))
+
+
 @pytest.mark.parametrize("beyond", [True, False])
 def test_frame_of_one_number_a_person(beyond):
     cube = cube_of(times=1)

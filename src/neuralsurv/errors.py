@@ -11,6 +11,18 @@ class InputError(NeuralSurvError, ValueError):
     """The data or an argument cannot be used; the message names the column and says what to do."""
 
 
+class ColumnError(InputError):
+    """One column of a table cannot be used; `column` is its name."""
+
+    def __init__(self, message: str, column: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+class OutOfTimeError(NeuralSurvError, TimeoutError):
+    """A prediction was given up because it took longer than it may."""
+
+
 class NotPositiveDefiniteError(NeuralSurvError, ArithmeticError):
     """A precision matrix could not be factorised; the message says whether it held NaN."""
 

@@ -152,13 +152,25 @@ def _encoding(header: Fields, tensors: dict[str, np.ndarray]) -> Encoding:
         kind = table.text("kind")
         if kind not in ("number", "category"):
             raise StorageError("the model file is damaged: a column is neither number nor category.")
-        columns.append(Column(table.text("name"), kind, table.texts("levels"), table.flag("has_missing")))
+        described = (table.text("name"), kind, table.texts("levels"), table.flag("has_missing"))
+        columns.append(Column(*described, *_training_range(table)))
     encoding = Encoding(tuple(columns), np.empty(0), np.empty(0))
     size = (len(encoding.outputs),)
     scale = stored_tensor(tensors, "scale", size)
     if not (scale > 0).all() or not columns:
         raise StorageError("the model file is damaged: 'scale' is not positive.")
     return Encoding(tuple(columns), stored_tensor(tensors, "center", size), scale, header.flag("standardise"))
+
+
+def _training_range(table: Fields) -> tuple[float | None, float | None, bool]:
+    """Return smallest and largest training value of a column and whether all were whole."""
+    # Categories have no range, and files that were written before ranges were kept have none at all.
+    if table.raw("low") is None and table.raw("high") is None:
+        return None, None, False
+    low, high = table.number("low"), table.number("high")
+    if not low < high:
+        raise StorageError("the model file is damaged: the training range of a column is empty.")
+    return low, high, table.flag("whole")
 
 
 def _diagnostics(table: Fields) -> Diagnostics:

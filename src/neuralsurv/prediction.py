@@ -87,7 +87,12 @@ class Prediction:
         return pd.DataFrame(values.copy(), index=self.index, columns=self.columns)
 
     def _summaries(self, *keys: str | float) -> list[Any]:
-        """Return summaries by name, and quantiles by their probability, from one pass over the draws."""
+        """Return summaries by name, and quantiles by their probability, in the user's tables."""
+        self._summarise(*keys)
+        return [self._labelled(self._kept[key]) for key in keys]
+
+    def _summarise(self, *keys: str | float) -> None:
+        """Work summaries out, all that are new from one pass over the draws."""
         new = {key: np.empty((len(self.index), self._width)) for key in keys if key not in self._kept}
         if new:
             first = 0
@@ -97,7 +102,6 @@ class Prediction:
                     table[first:last] = _quantile(block, key) if isinstance(key, float) else _REDUCTIONS[key](block)
                 first = last
             self._kept.update(new)
-        return [self._labelled(self._kept[key]) for key in keys]
 
     @property
     def draws(self) -> np.ndarray:
@@ -147,12 +151,20 @@ class Prediction:
         """
         return Interval(*self._summaries(*_ends(level)))
 
+    def arrays(self, level: float = 0.9) -> dict[str, np.ndarray]:
+        """Return mean, median, lower, upper and unreached as bare arrays of shape (n, k), from one pass over the draws.
+
+        For programs that predict again and again; k is 1 where there is one number for each person.
+        """
+        keys: dict[str, str | float] = {"mean": "mean", "median": 0.5, "unreached": "unreached"}
+        keys["lower"], keys["upper"] = _ends(level)
+        self._summarise(*keys.values())
+        return {name: self._kept[keys[name]].copy() for name in ("mean", "median", "lower", "upper", "unreached")}
+
     def to_frame(self, level: float = 0.9) -> pd.DataFrame:
         """Return a long table: one line for each person and column, with mean, median, interval and extrapolation."""
-        names = ["mean", "median", "lower", "upper", "unreached"]
-        tables = self._summaries("mean", 0.5, *_ends(level), "unreached")
         people = np.repeat(np.arange(len(self.index)), self._width)
-        frame = pd.DataFrame({name: table.to_numpy().reshape(-1) for name, table in zip(names, tables, strict=True)})
+        frame = pd.DataFrame({name: table.reshape(-1) for name, table in self.arrays(level).items()})
         if not frame["unreached"].any():
             frame = frame.drop(columns="unreached")
         if self.columns is not None:

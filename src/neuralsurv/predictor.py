@@ -42,6 +42,8 @@ class Predictor:
         Number and seed of the joint draws.
     verbose : bool or "auto"
         Whether to show progress.
+    held : Draws, optional
+        The joint draws, where somebody who predicts again and again holds them ready.
     """
 
     posterior: Posterior
@@ -50,6 +52,7 @@ class Predictor:
     count: int
     seed: int
     verbose: bool | str | int
+    held: Draws | None = None
 
     def encode(self, X: Any) -> Tensor:
         """Return the encoded covariates, shape (n, p)."""
@@ -61,7 +64,7 @@ class Predictor:
 
     def draws(self) -> Draws:
         """Return the joint draws, the same ones every time."""
-        return self.posterior.draw(self.count, self.seed)
+        return self.posterior.draw(self.count, self.seed) if self.held is None else self.held
 
     def predict(
         self,

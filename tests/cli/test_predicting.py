@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib
@@ -156,7 +157,10 @@ def test_inspect(files, model, monkeypatch):
     assert "Outcome: time = years, event = died" in ended.out
     rows = [" ".join(line.split()) for line in ended.out.splitlines()]
     assert "stage category II, III not allowed" in rows
-    assert "dose number – allowed" in rows
+    _, dose, _ = model.encoding_.columns
+    assert f"dose number {dose.low:g} to {dose.high:g} allowed" in rows
+    old = run("inspect", Path(__file__).parents[1] / "fixtures" / "before_ranges.neuralsurv")
+    assert "dose number – allowed" in [" ".join(line.split()) for line in old.out.splitlines()]
     found = run("inspect", files[0], "--json").json
     assert found["training"] == model.training_
     assert found["diagnostics"]["sweeps"] == model.diagnostics_.sweeps

@@ -32,7 +32,7 @@ def test_help_comes_without_the_heavy_imports():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, encoding="utf-8")
     assert found.stdout.strip().endswith("[]")
-    for name in ("demo", "fit", "evaluate", "predict", "report", "inspect"):
+    for name in ("demo", "fit", "evaluate", "predict", "report", "explore", "serve", "inspect"):
         assert re.search(rf"\b{name}\b", found.stdout)
     assert "Exit codes: 0 done" in found.stdout
 

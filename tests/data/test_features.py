@@ -59,8 +59,8 @@ def encoding(training):
 class TestColumns:
     def test_names_and_kinds(self, encoding):
         assert encoding.columns == (
-            Column("age", "number", (), True),
-            Column("dose", "number", (), False),
+            Column("age", "number", (), True, 45.0, 61.0, True),
+            Column("dose", "number", (), False, 1.0, 7.0, True),
             Column("site", "category", ("bonn", "oslo", "rome"), False),
             Column("sex", "category", ("f", "m"), True),
             Column("smoker", "category", ("False", "True"), False),

@@ -268,6 +268,56 @@ def report(
 
 
 @app.command(epilog=_EPILOG)
+def explore(
+    model: a.Model,
+    host: a.Host = "127.0.0.1",
+    port: a.Port = 0,
+    token_file: a.TokenFile = None,
+    no_token: a.NoToken = False,
+    no_browser: a.NoBrowser = False,
+    quiet: a.Quiet = False,
+    json: a.Json = False,
+) -> None:
+    """Open a page to explore a model: choose a person, see the curves with their bands, compare.
+
+    The page runs on this machine and needs no network. Stop it with Ctrl-C.
+    """
+    from neuralsurv.cli.serving import ServiceWishes, run
+
+    wishes = ServiceWishes(host, port, token_file, no_token, explorer=True, browser=not no_browser)
+    run(model, wishes, messages=Messages(machine=json, quiet=quiet))
+
+
+@app.command(epilog=_EPILOG)
+def serve(
+    model: a.Model,
+    host: a.Host = "127.0.0.1",
+    port: a.Port = 8000,
+    token_file: a.TokenFile = None,
+    no_token: a.NoToken = False,
+    name: a.HostName = None,
+    threads: a.Threads = None,
+    max_bytes: a.MaxBytes = 2**20,
+    max_people: a.MaxPeople = 1000,
+    max_times: a.MaxTimes = 500,
+    timeout: a.Timeout = 30.0,
+    explorer: a.WithExplorer = False,
+    quiet: a.Quiet = False,
+    json: a.Json = False,
+) -> None:
+    """Serve the predictions of a model over HTTP: /predict, /model, /health, /metrics, /openapi.json.
+
+    Only this machine can reach it unless --host says otherwise. A new model file in the old place is taken up without
+    a restart.
+    """
+    from neuralsurv.cli.serving import ServiceWishes, run
+
+    limits = {"body_bytes": max_bytes, "people": max_people, "times": max_times, "seconds": timeout}
+    wishes = ServiceWishes(host, port, token_file, no_token, tuple(name or ()), threads, limits, explorer=explorer)
+    run(model, wishes, messages=Messages(machine=json, quiet=quiet))
+
+
+@app.command(epilog=_EPILOG)
 def inspect(model: a.Model, json: a.Json = False) -> None:
     """Show what a model file holds: its data, columns, choices, convergence and warnings."""
     from neuralsurv.cli.inspecting import run

@@ -10,7 +10,7 @@ import typer
 from neuralsurv.cli.settings import UNITS
 
 _COLUMNS, _DATES, _TABLE, _MODEL, _RUN = "Columns", "Dates", "Table", "Model", "Run"
-_SCORES, _QUESTION, _REPORT = "Evaluation", "Prediction", "Report"
+_SCORES, _QUESTION, _REPORT, _SERVICE, _LIMITS = "Evaluation", "Prediction", "Report", "Service", "Limits"
 
 
 def _remember(context: typer.Context, value: bool) -> bool:
@@ -165,4 +165,34 @@ People = Annotated[
 Rows = Annotated[
     int,
     typer.Option("--rows", help="More rows are thinned at random for predictions.", rich_help_panel=_REPORT),
+]
+Host = Annotated[str, typer.Option("--host", help="Address to listen on.", rich_help_panel=_SERVICE)]
+Port = Annotated[
+    int,
+    typer.Option("--port", help="Port to listen on; 0 takes a free one.", rich_help_panel=_SERVICE, min=0, max=65535),
+]
+TokenFile = Annotated[
+    Path | None,
+    _option("--token-file", "File with the token that clients must show; or set NEURALSURV_TOKEN.", _SERVICE, "FILE"),
+]
+NoToken = Annotated[bool, _option("--no-token", "Let other machines ask without a token.", _SERVICE)]
+HostName = Annotated[
+    list[str] | None,
+    _option("--name", "Host name under which clients call the service; may be repeated.", _SERVICE, "NAME"),
+]
+NoBrowser = Annotated[bool, _option("--no-browser", "Do not open the page in a browser.", _SERVICE)]
+Threads = Annotated[int | None, _option("--threads", "Predictions at the same time.", _SERVICE, "N", min=1, max=256)]
+WithExplorer = Annotated[bool, _option("--explorer", "Serve the explorer's page too, at /.", _SERVICE)]
+MaxBytes = Annotated[
+    int, typer.Option("--max-bytes", help="Size of a request.", rich_help_panel=_LIMITS, min=1, metavar="N")
+]
+MaxPeople = Annotated[
+    int, typer.Option("--max-people", help="People in a request.", rich_help_panel=_LIMITS, min=1, metavar="N")
+]
+MaxTimes = Annotated[
+    int, typer.Option("--max-times", help="Times in a request.", rich_help_panel=_LIMITS, min=1, metavar="N")
+]
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", help="Seconds until an answer.", rich_help_panel=_LIMITS, metavar="SECONDS"),
 ]

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.cli.durations import duration, read_dates
-from neuralsurv.cli.names import check_known, listed, suggestion
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables import read_table
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
+from neuralsurv.names import check_known, listed, suggestion
 
 ROLES = ("time", "event", "entry", "weight", "id")
 _DATE_ROLES = ("start_date", "end_date", "entry_date")

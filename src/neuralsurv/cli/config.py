@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from neuralsurv.cli.names import check_known
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.errors import InputError
+from neuralsurv.names import check_known
 
 _TABLES = ("data", "model", "output")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from neuralsurv.cli.files import file_size
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import opened
+from neuralsurv.data.features import Column
 
 
 def run(path: Path, *, messages: Messages) -> None:
@@ -24,12 +25,11 @@ def run(path: Path, *, messages: Messages) -> None:
     summary = model.summary()
     rows = []
     for column in model.encoding_.columns:
-        levels = ", ".join(column.levels) if column.kind == "category" else "–"
-        rows.append((column.name, column.kind, levels, "allowed" if column.has_missing else "not allowed"))
+        rows.append((column.name, column.kind, _values(column), "allowed" if column.has_missing else "not allowed"))
     messages.say(f"{path} ({file_size(path)})\n")
     messages.say(str(summary))
     messages.say("")
-    messages.table(f"Covariates ({len(rows)})", ("column", "kind", "categories", "gaps"), rows)
+    messages.table(f"Covariates ({len(rows)})", ("column", "kind", "training values", "gaps"), rows)
     roles = ", ".join(f"{role} = {name}" for role, name in model.columns_.items())
     messages.say(f"Outcome: {roles or 'given as arrays, without names'}")
     messages.result(
@@ -42,3 +42,10 @@ def run(path: Path, *, messages: Messages) -> None:
         parameters=model.get_params(),
         diagnostics=asdict(model.diagnostics_),
     )
+
+
+def _values(column: Column) -> str:
+    """Return the categories of a column, or the range of its numbers where the file has it."""
+    if column.kind == "category":
+        return ", ".join(column.levels)
+    return "–" if column.low is None or column.high is None else f"{column.low:g} to {column.high:g}"

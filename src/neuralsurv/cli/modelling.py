@@ -9,9 +9,9 @@ from typing import Any
 
 from neuralsurv.cli.cohort import CohortTable
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.names import check_known
 from neuralsurv.errors import NeuralSurvWarning
 from neuralsurv.estimator import NeuralSurv
+from neuralsurv.names import check_known
 
 # What a command sets itself.
 _OURS = ("self", "verbose", "warm_start")

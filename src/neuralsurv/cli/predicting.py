@@ -15,11 +15,11 @@ from neuralsurv.cli.drawing import check_picture, draw
 from neuralsurv.cli.files import check_new, file_size
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import opened
-from neuralsurv.cli.names import check_known
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables import read_table, table_kind, write_table
 from neuralsurv.errors import InputError
 from neuralsurv.estimator import NeuralSurv
+from neuralsurv.names import check_known
 from neuralsurv.prediction import Prediction
 
 QUANTITIES = ("survival", "hazard", "cumulative-hazard", "median", "quantile", "event-time", "rmst", "path")

@@ -9,9 +9,9 @@ from pathlib import Path
 from neuralsurv.cli.cohort import CohortTable, labels, read_cohort, settings_of_model
 from neuralsurv.cli.files import check_new, file_size, write_text
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.names import check_known
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.errors import InputError
+from neuralsurv.names import check_known
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,19 @@ class Column:
         The values of a category, as text; of two levels only the second gets an indicator.
     has_missing : bool
         Whether training rows lacked a value: then an indicator says so, and the mean stands in.
+    low, high : float, optional
+        Smallest and largest training value of a number; None for a category, and where an older model file lacks them.
+    whole : bool
+        Whether all training values of a number were whole, as counts and years are.
     """
 
     name: str
     kind: str
     levels: tuple[str, ...]
     has_missing: bool
+    low: float | None = None
+    high: float | None = None
+    whole: bool = False
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -291,7 +298,8 @@ def _learn(series: pd.Series, values: np.ndarray, name: str) -> Column:
         rows = f"{len(present)} rows that have a value" if has_missing else f"{len(values)} rows"
         raise InputError(f"column {name!r} is constant ({value} in all {rows}); drop it.")
     if _kind(values) == "number":
-        return Column(name, "number", (), has_missing)
+        whole = bool((present == np.floor(present)).all())
+        return Column(name, "number", (), has_missing, float(present.min()), float(present.max()), whole)
     levels = sorted(set(present))
     if isinstance(series.dtype, pd.CategoricalDtype):
         seen = set(levels)

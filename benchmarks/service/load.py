@@ -1,0 +1,226 @@
+"""Load test of the service on loopback: requests a second and p99 at 1, 8 and 64 clients, memory over many requests.
+
+Starts ``neuralsurv serve`` as a process of its own with a model of the veterans cohort, and asks it from this process
+over connections that stay open. Writes ``results.md`` beside this file.
+
+    python benchmarks/service/load.py                     # as stored: 100,000 requests for the memory
+    python benchmarks/service/load.py --requests 2000 --seconds 3 --out -    # a quick look
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pandas as pd
+
+HERE = Path(__file__).parent
+COHORT = HERE.parents[1] / "docs" / "data" / "veterans.csv"
+PERSON = {"age": 63, "karnofsky": 60, "months_from_diagnosis": 7, "cell_type": "large", "prior_therapy": "no",
+          "treatment": "test"}  # fmt: skip
+
+
+def request(method: str, path: str, body: Any = None) -> bytes:
+    """Return the bytes of a request."""
+    data = b"" if body is None else json.dumps(body).encode()
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+    )
+    return f"{head}\r\n\r\n".encode() + data
+
+
+PREDICT = request("POST", "/predict", {"people": [PERSON], "times": [90, 180, 365]})
+REFUSED = request("POST", "/predict", {"people": [{**PERSON, "cell_type": "squamos"}], "times": [90]})
+# What is sent while memory is watched: of ten requests six predictions, two that are refused, and two others.
+MIX = [PREDICT, PREDICT, REFUSED, PREDICT, request("GET", "/health"), PREDICT, PREDICT, REFUSED, PREDICT,
+       request("GET", "/metrics")]  # fmt: skip
+
+
+class Client:
+    """One connection that stays open."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def __aenter__(self) -> Client:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+    async def ask(self, content: bytes) -> int:
+        """Send a request, read the whole answer and return its status."""
+        self._writer.write(content)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        lines = head.lower().split(b"\r\n")
+        length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:"))
+        await self._reader.readexactly(length)
+        return int(lines[0].split()[1])
+
+
+@contextmanager
+def service(model: Path) -> Any:
+    """Start the service, and give its process and port."""
+    command = [sys.executable, "-m", "neuralsurv", "serve", str(model), "--port", "0", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process, urlsplit(json.loads(process.stdout.readline())["url"]).port
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+async def rate(port: int, clients: int, seconds: float) -> dict[str, float]:
+    """Ask for predictions from so many clients at once, each sending the next when it has its answer."""
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def one() -> None:
+        async with Client(port) as client:
+            while time.perf_counter() < end:
+                began = time.perf_counter()
+                status = await client.ask(PREDICT)
+                taken.append(time.perf_counter() - began)
+                assert status == 200, status
+
+    began = time.perf_counter()
+    await asyncio.gather(*[one() for _ in range(clients)])
+    passed = time.perf_counter() - began
+    half, tail = np.quantile(taken, [0.5, 0.99])
+    return {"clients": clients, "requests": len(taken), "rate": len(taken) / passed, "p50": half, "p99": tail}
+
+
+async def memory(port: int, pid: int, requests: int, clients: int) -> list[tuple[int, float]]:
+    """Send requests of every kind and return the memory of the service after each twentieth part of them."""
+    sent, watched = 0, [(0, resident(pid))]
+    lock = asyncio.Lock()
+
+    async def one() -> None:
+        nonlocal sent
+        async with Client(port) as client:
+            while sent < requests:
+                number = sent
+                sent += 1
+                status = await client.ask(MIX[number % len(MIX)])
+                assert status in (200, 422), status
+                if (number + 1) % (requests // 20) == 0:
+                    async with lock:
+                        watched.append((number + 1, resident(pid)))
+                        print(f"  {number + 1} requests, {watched[-1][1]:.1f} MB", flush=True)
+
+    await asyncio.gather(*[one() for _ in range(clients)])
+    return watched
+
+
+def resident(pid: int) -> float:
+    """Return the memory of a process in MB."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1e3
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    parts = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def fit(path: Path, draws: int) -> None:
+    """Fit the model that is served."""
+    from neuralsurv import NeuralSurv
+
+    NeuralSurv(random_state=0, draws=draws, verbose=False).fit(pd.read_csv(COHORT), time="days", event="died").save(
+        path
+    )
+
+
+def page(rates: list[dict[str, float]], watched: list[tuple[int, float]], facts: dict[str, str]) -> str:
+    """Return the results as Markdown."""
+    lines = [
+        "# Load test of the service",
+        "",
+        "Written by `python benchmarks/service/load.py`. A model of the veterans cohort (default preset, 137 rows) by",
+        "`neuralsurv serve`; one person, three times a request; clients on the same machine, connections kept open.",
+        "",
+        *(f"- {name}: {value}" for name, value in facts.items()),
+        "",
+        "| clients | requests | requests a second | p50 (ms) | p99 (ms) |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    for row in rates:
+        lines.append(
+            f"| {row['clients']:.0f} | {row['requests']:.0f} | {row['rate']:.0f} | {1e3 * row['p50']:.0f} | "
+            f"{1e3 * row['p99']:.0f} |"
+        )
+    start = watched[len(watched) // 10][1]
+    lines += [
+        "",
+        f"Memory of the service over {watched[-1][0]:,} requests of eight clients (of ten, six predictions, two that",
+        f"are refused, `/health` and `/metrics`): {start:.1f} MB after the first tenth, {watched[-1][1]:.1f} MB at the",
+        f"end, at most {max(size for _, size in watched):.1f} MB.",
+        "",
+        "| requests | memory (MB) |",
+        "|---:|---:|",
+        *(f"| {count:,} | {size:.1f} |" for count, size in watched),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the load test."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=15.0, help="for each number of clients")
+    parser.add_argument("--clients", default="1,8,64")
+    parser.add_argument("--requests", type=int, default=100_000, help="while memory is watched")
+    parser.add_argument("--draws", type=int, default=1000, help="posterior draws of the model for the rates")
+    parser.add_argument("--memory-draws", type=int, default=100, help="the same while memory is watched")
+    parser.add_argument("--out", default=str(HERE / "results.md"), help="where results go; - prints them")
+    chosen = parser.parse_args()
+    rates: list[dict[str, float]] = []
+    spent = 0.0
+    busy = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "veterans.neuralsurv"
+        fit(model, chosen.draws)
+        with service(model) as (process, port):
+            asyncio.run(rate(port, 2, 2.0))
+            for clients in (int(part) for part in chosen.clients.split(",")):
+                rates.append(asyncio.run(rate(port, clients, chosen.seconds)))
+                print(rates[-1], flush=True)
+            spent += processor_seconds(process.pid)
+        fit(model, chosen.memory_draws)
+        with service(model) as (process, port):
+            watched = asyncio.run(memory(port, process.pid, chosen.requests, 8))
+            spent += processor_seconds(process.pid)
+    facts = {
+        "date": date.today().isoformat(),
+        "machine": f"{os.cpu_count()} cores for service and clients together, Python {platform.python_version()}",
+        "load of the machine before the run": f"{busy:.1f} (above {os.cpu_count()}, other work was competing)",
+        "draws": f"{chosen.draws} for the rates, {chosen.memory_draws} for the memory",
+        "processor time of the service": f"{spent:.0f} s",
+    }
+    text = page(rates, watched, facts)
+    if chosen.out == "-":
+        print(text)
+    else:
+        Path(chosen.out).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""``neuralsurv serve`` and ``neuralsurv explore``."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+import sys
+import threading
+import webbrowser
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neuralsurv.cli.messages import Messages
+from neuralsurv.errors import InputError
+
+if TYPE_CHECKING:
+    from neuralsurv.service.limits import Limits
+
+TOKEN_VARIABLE = "NEURALSURV_TOKEN"
+_SHORTEST_TOKEN = 16
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class ServiceWishes:
+    """How a model is served.
+
+    Attributes
+    ----------
+    host : str
+        Address to listen on.
+    port : int
+        Port to listen on; 0 takes a free one.
+    token_file : Path, optional
+        File with the token.
+    no_token : bool
+        Whether other machines may ask without a token.
+    names : tuple of str
+        Host names under which the service may be called.
+    threads : int, optional
+        Predictions at the same time.
+    limits : dict
+        Limits of requests that are not the usual ones, by name.
+    explorer : bool
+        Whether the page is there too.
+    browser : bool
+        Whether to open it.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token_file: Path | None = None
+    no_token: bool = False
+    names: tuple[str, ...] = ()
+    threads: int | None = None
+    limits: dict[str, Any] = field(default_factory=dict)
+    explorer: bool = False
+    browser: bool = False
+
+
+def run(path: Path, wishes: ServiceWishes, *, messages: Messages) -> None:
+    """Serve a model until the process is told to stop.
+
+    Parameters
+    ----------
+    path : Path
+        The model file.
+    wishes : ServiceWishes
+        How.
+    messages : Messages
+        Where to say what is going on.
+    """
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn
+    except ImportError as error:
+        raise InputError(f"this needs {error.name}: pip install 'neuralsurv[serve]'.") from error
+    from neuralsurv.explorer.page import add_page
+    from neuralsurv.service.application import create_app
+    from neuralsurv.service.gate import Access
+    from neuralsurv.service.limits import Limits
+    from neuralsurv.service.model_watch import ModelWatch
+
+    token = read_token(wishes.token_file)
+    loopback = is_loopback(wishes.host)
+    if not loopback and token is None and not wishes.no_token:
+        raise InputError(
+            f"--host {wishes.host} can be reached from other machines; set a token ({TOKEN_VARIABLE} or --token-file), "
+            "or say --no-token."
+        )
+    limits = Limits(**wishes.limits)
+    names = wishes.names or (_LOOPBACK_NAMES if loopback else None)
+    hosts = None if names is None else tuple(name.lower() for name in names)
+    watch = ModelWatch(path)
+    threads = wishes.threads or min(4, os.cpu_count() or 1)
+    app = create_app(
+        watch,
+        access=Access(token, hosts),
+        limits=limits,
+        threads=threads,
+        page=add_page if wishes.explorer else None,
+    )
+    _log_to_stderr(quiet=messages.quiet)
+    for text in watch.current.model.diagnostics_.messages:
+        messages.warn(text)
+    with _listening(wishes.host, wishes.port) as place:
+        address = url(wishes.host, place.getsockname()[1])
+        _announce(address, watch.path, wishes, token, limits, messages)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=15,
+                timeout_graceful_shutdown=10,
+            )
+        )
+        if wishes.browser:
+            # The socket listens already, so the page waits for the server and not the other way round.
+            threading.Thread(target=webbrowser.open, args=(_page_address(address, token),), daemon=True).start()
+        try:
+            server.run(sockets=[place])
+        except KeyboardInterrupt:
+            # An interrupt is how a service is meant to end.
+            messages.say("stopped")
+
+
+def _announce(
+    address: str, path: Path, wishes: ServiceWishes, token: str | None, limits: Limits, messages: Messages
+) -> None:
+    if wishes.explorer:
+        messages.say(f"exploring {path.name} at {_page_address(address, token)}")
+    else:
+        messages.say(f"serving {path.name} at {address}")
+    guard = "with a token" if token is not None else "without a token"
+    messages.say(f"{guard}, up to {limits.people} people and {limits.times} times a request; stop with Ctrl-C")
+    messages.result(url=address, model=str(path), token=token is not None, explorer=wishes.explorer)
+    sys.stdout.flush()
+
+
+def _page_address(address: str, token: str | None) -> str:
+    # What follows the # never leaves the browser, so the token is in no log.
+    return f"{address}/" if token is None else f"{address}/#token={token}"
+
+
+def read_token(file: Path | None) -> str | None:
+    """Return the token of a file or of the environment, or None where there is none.
+
+    It is never an option itself, because other users of a machine see the options of a process.
+    """
+    if file is not None:
+        try:
+            token = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the token file {str(file)!r} cannot be read: {error}.") from error
+        source = f"the token in {str(file)!r}"
+    elif os.environ.get(TOKEN_VARIABLE):
+        token, source = os.environ[TOKEN_VARIABLE].strip(), f"the token in {TOKEN_VARIABLE}"
+    else:
+        return None
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise InputError(
+            f"{source} has {len(token)} characters; use at least {_SHORTEST_TOKEN} letters, digits and signs without "
+            'spaces, for example from python -c "import secrets; print(secrets.token_urlsafe())".'
+        )
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def url(host: str, port: int) -> str:
+    """Return where a browser finds a service that listens on `host`."""
+    shown = "127.0.0.1" if host in ("0.0.0.0", "") else "::1" if host == "::" else host
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; a port that is taken is said before anything else happens."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        place = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise InputError(f"--host {host} is not an address of this machine: {error.strerror}.") from error
+    try:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(address)
+        place.listen(2048)
+    except OSError as error:
+        place.close()
+        raise InputError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port; 0 takes a free one."
+        ) from error
+    return place
+
+
+def _log_to_stderr(*, quiet: bool) -> None:
+    """Write what the service and uvicorn report to standard error; without lines for each request if quiet."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    for name, level in (
+        ("neuralsurv.service", logging.WARNING if quiet else logging.INFO),
+        ("uvicorn", logging.WARNING),
+    ):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(level)
+        logger.propagate = False

@@ -1,0 +1,47 @@
+"""The page and what belongs to it, out of the package; nothing is fetched from anywhere else."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from neuralsurv.service.problems import problem
+
+_TYPES = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+# The colours and the text are those of the report.
+_ASSETS = {
+    "report.css": "neuralsurv.report",
+    "explorer.css": "neuralsurv.explorer",
+    "explorer.js": "neuralsurv.explorer",
+    "chart.js": "neuralsurv.explorer",
+    "form.js": "neuralsurv.explorer",
+    "results.js": "neuralsurv.explorer",
+    "service.js": "neuralsurv.explorer",
+    "words.js": "neuralsurv.explorer",
+}
+_HEADERS = {"Cache-Control": "no-cache"}
+
+
+def asset(package: str, name: str) -> bytes:
+    """Return a file of a package."""
+    return (files(package) / "assets" / name).read_bytes()
+
+
+def add_page(app: FastAPI) -> tuple[str, ...]:
+    """Add the page to a service, and return the path that needs no token: the page itself, which holds no data."""
+    page = asset("neuralsurv.explorer", "index.html")
+    held = {name: asset(package, name) for name, package in _ASSETS.items()}
+
+    @app.get("/", include_in_schema=False)
+    async def index() -> Response:
+        return Response(page, headers=_HEADERS, media_type=_TYPES["html"])
+
+    @app.get("/assets/{name}", include_in_schema=False)
+    async def part(name: str) -> Response:
+        if name not in held:
+            return problem(404, "there is nothing at this path.")
+        return Response(held[name], headers=_HEADERS, media_type=_TYPES[name.rpartition(".")[2]])
+
+    return ("/",)

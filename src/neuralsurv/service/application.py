@@ -1,0 +1,268 @@
+"""The service: its routes, and how they are put together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from neuralsurv import __version__
+from neuralsurv.errors import ColumnError, InputError, OutOfTimeError
+from neuralsurv.service.answers import ALONG_TIMES, Deadline, Question, answer
+from neuralsurv.service.gate import FAULT, Access, Gate
+from neuralsurv.service.limits import Limits
+from neuralsurv.service.metrics import CONTENT_TYPE, Metrics
+from neuralsurv.service.model_watch import ModelWatch, ReadyModel
+from neuralsurv.service.openapi import openapi_document
+from neuralsurv.service.people import people_table
+from neuralsurv.service.problems import problem, validation_sentence
+from neuralsurv.service.schemas import Health, ModelDescription, PredictRequest, PredictResponse, problem_responses
+
+log = logging.getLogger("neuralsurv.service")
+
+_PATHS = ("/predict", "/model", "/health", "/metrics", "/openapi.json", "/")
+
+
+class Service:
+    """What the routes share.
+
+    Parameters
+    ----------
+    watch : ModelWatch
+        The model.
+    limits : Limits
+        Limits of requests.
+    threads : int
+        Predictions that run at the same time.
+    """
+
+    def __init__(self, watch: ModelWatch, limits: Limits, threads: int) -> None:
+        self.watch = watch
+        self.limits = limits
+        self.metrics = Metrics()
+        self._workers = ThreadPoolExecutor(threads, thread_name_prefix="predict")
+        self._working = 0
+        self.note_model()
+
+    def note_model(self) -> None:
+        """Put the state of the model file into the figures."""
+        watch = self.watch
+        since = watch.current.since.timestamp()
+        self.metrics.model(watch.loads, watch.failures, watch.problem is not None, since)
+
+    def model_changed(self) -> None:
+        """Say that the file has changed, for better or for worse."""
+        self.note_model()
+        if self.watch.problem is None:
+            log.info("model file opened again, fingerprint %s", self.watch.current.fingerprint[:12])
+        else:
+            log.warning("the new model file is not used, the old model stays: %s", self.watch.problem)
+
+    async def predict(self, asked: PredictRequest, deadline: Deadline) -> Response:
+        """Answer a request in a worker, or say that there is no time."""
+        if self._working >= self.limits.waiting:
+            return problem(503, "too many predictions are waiting; try again later.", headers={"Retry-After": "1"})
+        self._working += 1
+        self.metrics.working.set(self._working)
+        ready = self.watch.current
+        try:
+            work = asyncio.get_running_loop().run_in_executor(self._workers, self._work, ready, asked, deadline)
+            content = await asyncio.wait_for(work, deadline.left + 1.0)
+        except TimeoutError as error:
+            # Also OutOfTimeError, which the work raises itself when it looks at the clock.
+            words = str(error) if isinstance(error, OutOfTimeError) else "there was no time to answer; try again later."
+            return problem(503, words, headers={"Retry-After": "1"})
+        finally:
+            self._working -= 1
+            self.metrics.working.set(self._working)
+        self.metrics.predicted(len(asked.people))
+        return Response(content, media_type="application/json")
+
+    def _work(self, ready: ReadyModel, asked: PredictRequest, deadline: Deadline) -> bytes:
+        deadline.check()
+        question = self._question(ready, asked)
+        return json.dumps(answer(ready, question, deadline), allow_nan=False, separators=(",", ":")).encode("ascii")
+
+    def _question(self, ready: ReadyModel, asked: PredictRequest) -> Question:
+        people, times, limits = len(asked.people), len(asked.times), self.limits
+        along = [name for name in asked.quantities if name in ALONG_TIMES]
+        if people > limits.people:
+            raise InputError(f"people: there are {people}; send at most {limits.people} at a time.")
+        if times > limits.times:
+            raise InputError(f"times: there are {times}; send at most {limits.times} at a time.")
+        if people * times > limits.cells:
+            raise InputError(
+                f"{people} people at {times} times are {people * times} values of each quantity; ask for at most "
+                f"{limits.cells} at a time."
+            )
+        if along and not times:
+            raise InputError(f"times: {along[0]} needs at least one time.")
+        return Question(
+            people=people_table(asked.people, ready.features),
+            times=tuple(asked.times),
+            quantities=tuple(dict.fromkeys(asked.quantities)),
+            shares=tuple(asked.shares),
+            horizon=ready.predictor.time_scale if asked.horizon is None else asked.horizon,
+            level=asked.level,
+            given=asked.given,
+        )
+
+    def description(self) -> dict[str, Any]:
+        """Return what ``/model`` says."""
+        ready = self.watch.current
+        model = ready.model
+        summary = model.summary()
+        return {
+            "file": self.watch.path.name,
+            "fingerprint": ready.fingerprint,
+            "loaded": ready.since.isoformat(timespec="seconds"),
+            "version": __version__,
+            "features": [feature.described() for feature in ready.features],
+            "last_training_time": model.time_scale_,
+            "hazard_at_zero": model.posterior_.rho == 1,
+            "roles": model.columns_,
+            "training": model.training_,
+            "summary": [{"section": part, "name": name, "value": value} for part, name, value in summary.rows],
+            "warnings": list(summary.warnings),
+            "limits": asdict(self.limits),
+        }
+
+    def health(self) -> dict[str, Any]:
+        """Return what ``/health`` says."""
+        ready, found = self.watch.current, self.watch.problem
+        return {
+            "status": "ok" if found is None else "stale",
+            "model": ready.fingerprint,
+            "loaded": ready.since.isoformat(timespec="seconds"),
+            "problem": found,
+        }
+
+    def close(self) -> None:
+        """Take no more work, and forget what waits."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+
+def create_app(
+    watch: ModelWatch,
+    *,
+    access: Access | None = None,
+    limits: Limits | None = None,
+    threads: int = 1,
+    look_every: float = 1.0,
+    page: Callable[[FastAPI], tuple[str, ...]] | None = None,
+) -> ASGIApp:
+    """Return the service as an ASGI application.
+
+    Parameters
+    ----------
+    watch : ModelWatch
+        The model file.
+    access : Access, optional
+        Who may ask; everybody by default.
+    limits : Limits, optional
+        Limits of requests.
+    threads : int
+        Predictions that run at the same time.
+    look_every : float
+        Seconds between two looks at the model file.
+    page : callable, optional
+        Adds a page to the service and returns the paths that need no token.
+    """
+    limits, access = limits or Limits(), access or Access()
+    service = Service(watch, limits, threads)
+
+    @contextlib.asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        looking = asyncio.create_task(watch.watch(look_every, service.model_changed))
+        yield
+        looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
+        service.close()
+
+    # The usual pages with documentation fetch scripts from the network; this service sends nobody there.
+    app = FastAPI(
+        title="neuralsurv", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, lifespan=life
+    )
+    _add_routes(app, service, token=access.token is not None)
+    _add_errors(app)
+    if page is not None:
+        access = Access(access.token, access.hosts, (*access.open_paths, *page(app)))
+    return Gate(app, access, limits, service.metrics, _PATHS)
+
+
+def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
+    errors = (400, 401, 408, 413) if token else (400, 408, 413)
+
+    @app.post("/predict", response_model=PredictResponse, responses=problem_responses(*errors, 415, 422, 503))
+    async def predict(asked: PredictRequest, request: Request) -> Response:
+        """Predict for a batch of people, with intervals."""
+        request.state.people = len(asked.people)
+        return await service.predict(asked, request.state.deadline)
+
+    @app.get("/model", response_model=ModelDescription, responses=problem_responses(*errors))
+    async def model() -> Response:
+        """Say what the model is, what it takes, and what it has seen."""
+        return _json(service.description())
+
+    @app.get("/health", response_model=Health, responses=problem_responses(400, 408, 413))
+    async def health() -> Response:
+        """Say whether the service works; needs no token."""
+        return _json(service.health())
+
+    figures: dict[int | str, dict[str, Any]] = {
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus text format"}
+    }
+
+    @app.get("/metrics", response_class=Response, responses={**figures, **problem_responses(*errors)})
+    async def metrics() -> Response:
+        """Give figures for monitoring."""
+        return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return _json(openapi_document(app, service.watch.current, service.limits, token=token))
+
+
+def _add_errors(app: FastAPI) -> None:
+    def refused(_: Request, error: Exception) -> Response:
+        return problem(422, str(error), column=error.column if isinstance(error, ColumnError) else None)
+
+    def malformed(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            return problem(415, "the body must be JSON: send the header 'Content-Type: application/json'.")
+        kinds = {item["type"] for item in error.errors()}
+        if "json_invalid" in kinds:
+            return problem(400, "the body is not valid JSON.")
+        return problem(422, validation_sentence(error))
+
+    def by_status(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        words = {404: "there is nothing at this path.", 405: "this path does not take this method."}
+        return problem(error.status_code, words.get(error.status_code, str(error.detail)), headers=error.headers)
+
+    def failed(_: Request, error: Exception) -> Response:
+        # The error goes on to the gate, which logs it without the values that it may hold.
+        return problem(500, FAULT)
+
+    app.add_exception_handler(Exception, failed)
+    app.add_exception_handler(InputError, refused)
+    app.add_exception_handler(RequestValidationError, malformed)
+    app.add_exception_handler(HTTPException, by_status)
+
+
+def _json(content: Any) -> Response:
+    return Response(json.dumps(content, allow_nan=False), media_type="application/json")

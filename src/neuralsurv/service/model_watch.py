@@ -1,0 +1,142 @@
+"""The model file of a service: opened once, looked at now and then, and replaced in memory when it is on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from neuralsurv.errors import NeuralSurvError, StorageError
+from neuralsurv.estimator import NeuralSurv
+from neuralsurv.model_file import load
+from neuralsurv.predictor import Predictor
+from neuralsurv.service.features import Feature, features_of
+from neuralsurv.service.people import Value, people_table
+
+# Draws are held between requests up to this many numbers (512 MiB); making them anew is most of a small prediction.
+_HOLD_NUMBERS = 2**26
+_ATTEMPTS = 5
+_PAUSE = 0.05
+
+# What tells one content of a file from another without reading it.
+Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class ReadyModel:
+    """A model that is ready to answer; it never changes.
+
+    Attributes
+    ----------
+    model : NeuralSurv
+        The model.
+    predictor : Predictor
+        What predicts, with its draws held.
+    features : tuple of Feature
+        Its covariates.
+    fingerprint : str
+        SHA-256 of the file.
+    since : datetime
+        When it was opened.
+    """
+
+    model: NeuralSurv
+    predictor: Predictor
+    features: tuple[Feature, ...]
+    fingerprint: str
+    since: datetime
+
+    def typical_person(self) -> dict[str, Value]:
+        """Return somebody in the middle of the training data, as a client would send them."""
+        return {feature.column.name: feature.sent for feature in self.features}
+
+
+class ModelWatch:
+    """Keeps the model of a file in memory and notices when the file is replaced.
+
+    A new file that cannot be used leaves the old model in place; :attr:`problem` then says why.
+
+    Parameters
+    ----------
+    path : Path
+        The model file. It must be good when the watch begins.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem: str | None = None
+        self.loads, self.failures = 0, 0
+        self._seen = _stamp(path)
+        self.current, self._seen = self._open()
+
+    def refresh(self) -> bool:
+        """Look at the file and open it if it has changed; return whether another model is in place now."""
+        stamp = _stamp(self.path)
+        if stamp == self._seen:
+            return False
+        self._seen = stamp
+        try:
+            found, self._seen = self._open()
+        except NeuralSurvError as error:
+            return self._failed(str(error))
+        except Exception as error:
+            # Whatever a strange file does to us, the old model goes on working.
+            return self._failed(f"{self.path.name} cannot be used: unexpected {type(error).__name__}.")
+        self.problem = None
+        changed = found.fingerprint != self.current.fingerprint
+        self.current = found
+        return changed
+
+    def _failed(self, text: str) -> bool:
+        # Clients see this sentence; where the file lies is not for them.
+        self.problem = text.replace(str(self.path), self.path.name)
+        self.failures += 1
+        return False
+
+    async def watch(self, seconds: float, changed: Callable[[], None] = lambda: None) -> None:
+        """Refresh every so many seconds, in a thread so that requests go on; runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(seconds)
+            before = (self.loads, self.failures)
+            await asyncio.to_thread(self.refresh)
+            if before != (self.loads, self.failures):
+                changed()
+
+    def _open(self) -> tuple[ReadyModel, Stamp | None]:
+        for _ in range(_ATTEMPTS):
+            before = _stamp(self.path)
+            model = load(self.path)
+            digest = hashlib.sha256(self.path.read_bytes()).hexdigest()
+            if before == _stamp(self.path):
+                break
+            time.sleep(_PAUSE)
+        else:
+            raise StorageError(f"{self.path.name} changes while it is read; replace it in one step.")
+        ready = _ready(model, digest)
+        self.loads += 1
+        return ready, before
+
+
+def _ready(model: NeuralSurv, fingerprint: str) -> ReadyModel:
+    model.set_params(verbose=False)
+    predictor = model._predictor()
+    if predictor.count * predictor.posterior.network.size <= _HOLD_NUMBERS:
+        predictor = replace(predictor, held=predictor.draws())
+    ready = ReadyModel(model, predictor, features_of(model.encoding_), fingerprint, datetime.now(UTC))
+    # A model that cannot answer for a typical person is no good; and the first request should not pay for warming up.
+    _ = predictor.survival(people_table([ready.typical_person()], ready.features), [model.time_scale_]).mean
+    return ready
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """Return inode, time of change and size of a file, or None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

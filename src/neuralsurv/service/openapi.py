@@ -1,0 +1,95 @@
+"""The OpenAPI document: written for the model that is loaded, with its covariates and examples of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+from neuralsurv.service.features import Feature
+from neuralsurv.service.limits import Limits
+from neuralsurv.service.model_watch import ReadyModel
+from neuralsurv.service.schemas import ProblemDocument
+
+_DESCRIPTION = (
+    "Predictions of one survival model, with bands. All times are in the unit of the training data. What is infinite, "
+    "because a curve does not come that far within the training range, is null."
+)
+
+
+def openapi_document(app: FastAPI, ready: ReadyModel, limits: Limits, *, token: bool) -> dict[str, Any]:
+    """Return the document for the model that is loaded.
+
+    Parameters
+    ----------
+    app : FastAPI
+        The service.
+    ready : ReadyModel
+        Its model.
+    limits : Limits
+        Its limits.
+    token : bool
+        Whether it asks for a token.
+    """
+    document = get_openapi(title="neuralsurv", version=app.version, description=_DESCRIPTION, routes=app.routes)
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas["ProblemDocument"] = _schema(ProblemDocument)
+    schemas["Person"] = person_schema(ready.features)
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    request = schemas["PredictRequest"]
+    request["properties"]["people"].update(items={"$ref": "#/components/schemas/Person"}, maxItems=limits.people)
+    request["properties"]["times"]["maxItems"] = limits.times
+    predict = document["paths"]["/predict"]["post"]
+    predict["requestBody"]["content"]["application/json"]["examples"] = examples(ready)
+    if token:
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"token": []}]
+        document["paths"]["/health"]["get"]["security"] = []
+    return document
+
+
+def person_schema(features: tuple[Feature, ...]) -> dict[str, Any]:
+    """Return the JSON schema of a person: a value for every covariate."""
+    properties = {}
+    for feature in features:
+        column = feature.column
+        kind = "number"
+        if column.kind == "category":
+            kind = "boolean" if isinstance(feature.levels[0], bool) else "string"
+        entry: dict[str, Any] = {"type": [kind, "null"] if column.has_missing else kind}
+        if column.kind == "category":
+            entry["enum"] = [*feature.levels, *([None] if column.has_missing else [])]
+        elif column.low is not None:
+            entry["description"] = f"{column.low:g} to {column.high:g} in training"
+        properties[column.name] = entry
+    needed = [feature.column.name for feature in features if not feature.column.has_missing]
+    person: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**person, "required": needed} if needed else person
+
+
+def examples(ready: ReadyModel) -> dict[str, Any]:
+    """Return requests that the loaded model answers."""
+    person = ready.typical_person()
+    last = ready.predictor.time_scale
+    times = [float(f"{last * share:.2g}") for share in (0.25, 0.5)]
+    return {
+        "survival": {"summary": "survival of one person", "value": {"people": [person], "times": times}},
+        "all": {
+            "summary": "every quantity, with 80 % intervals",
+            "value": {
+                "people": [person],
+                "times": times,
+                "quantities": ["survival", "hazard", "cumulative_hazard", "quantile", "rmst", "event_time"],
+                "shares": [0.25, 0.5],
+                "horizon": times[1],
+                "level": 0.8,
+            },
+        },
+    }
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema(ref_template="#/components/schemas/{model}")
