@@ -363,8 +363,8 @@ class TestAround:
             fill(browser, "field-0", "70")
             before = numbers(browser)
             write(tmp_path, 4)
-            end = time.monotonic() + 20
-            while "file was replaced" not in text(browser, "#spoken"):
+            end = time.monotonic() + 60
+            while "The model file was replaced" not in text(browser, "#replaced"):
                 assert time.monotonic() < end
                 time.sleep(0.15)
                 browser.run("document.getElementById('field-0').dispatchEvent(new Event('input'))")

@@ -225,7 +225,8 @@ async function replaced() {
   if (!fits) { pins = []; showPins(); }
   form.set(fits ? before : typical());
   current.values = form.read() ?? typical();
-  get("spoken").textContent = "The model file was replaced; the page shows the new model.";
+  const words = fits ? "the person is the same" : "its covariates are others, so the person and the pins are gone";
+  get("replaced").textContent = `The model file was replaced at ${new Date().toLocaleTimeString()}; this is the new model, and ${words}.`;
   setTimeout(() => ask([current, ...pins]), 0);
 }
 
