@@ -24,9 +24,19 @@ def blocks(page: Path) -> list[str]:
 
 
 def shell_lines(page: Path) -> list[list[str]]:
-    """Return the words of every line of the shell blocks, without comments."""
-    text = "".join(fenced(page, "sh")).replace("\\\n", " ")
-    return [words for line in text.splitlines() if (words := shlex.split(line, comments=True))]
+    """Return the words of every command of the shell blocks, without comments; a quoted text may go over lines."""
+    commands, begun = [], ""
+    for line in "".join(fenced(page, "sh")).replace("\\\n", " ").splitlines():
+        begun += line + "\n"
+        try:
+            words = shlex.split(begun, comments=True)
+        except ValueError:  # a quotation that is not closed yet
+            continue
+        if words:
+            commands.append(words)
+        begun = ""
+    assert not begun, f"{page.name}: a quotation is never closed"
+    return commands
 
 
 @contextmanager
