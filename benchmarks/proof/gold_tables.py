@@ -195,16 +195,16 @@ def page(store: Path, presets: Sequence[str]) -> str:
         "variational posterior approximates, by the [Gibbs sampler](../exact.md), and that of the *network itself* by "
         "NUTS (NumPyro). The variational posterior differs from the first by its form (mean field with the Pólya–Gamma "
         "bound with `paper`, a Gaussian with `default`) and by the preset's quadrature rule, where the Gibbs sampler "
-        "has none; the two exact ones differ by the linearisation. The scales of the default's prior are held at the best "
-        'ones, so that all three have one prior. *Left by the correction* compares `inference="importance"` with the '
-        "exact posterior of the linearised model.\n",
+        "has none; the two exact ones differ by the linearisation. The scales of the default's prior are held at the "
+        'best ones, so that all three have one prior. *Left by the correction* compares `inference="importance"` with '
+        "the exact posterior of the linearised model.\n",
         rows_of(stories).replace("---:", "---"),
         "Survival S(t) of four people is compared. *Mean curve*: difference of the posterior means of S along 25 "
         "times. *Ratio of sd*: posterior standard deviation of S over that of the reference, as a geometric mean over "
         "4 people and 3 times (the quartiles of the observed times), with its smallest and largest value; below 1 is "
         "too narrow. *Distance*: 1-Wasserstein distance between the posteriors of S, in units of probability, "
         "averaged over the same 12. R-hat and ESS (effective sample size) are the worst over these 12 and log phi; "
-        "*noise* is the distance between two halves of the reference's chains; *k-hat* is that of importance weights of "
-        "the variational posterior (`diagnostics_.importance`).\n",
+        "*noise* is the distance between two halves of the reference's chains; *k-hat* is that of importance weights "
+        "of the variational posterior (`diagnostics_.importance`).\n",
     ]
     return "\n".join([*text, *(preset_part(store, preset) for preset in presets)]).rstrip() + "\n"
