@@ -27,13 +27,14 @@ STORE = FOLDER / "gold"
 PAGE = FOLDER.parents[1] / "docs" / "proof" / "gold.md"
 
 from gold_problems import PROBLEMS  # noqa: E402
-from gold_stages import Chains, run_linear, run_network  # noqa: E402
+from gold_stages import Chains, run_check, run_linear, run_network  # noqa: E402
 from gold_tables import page  # noqa: E402
 
 # The scripts of this folder must not stand in for packages of the same name that others import.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != FOLDER]
 
 PRESETS = ("paper", "default")
+STAGES = {"check": run_check, "linear": run_linear, "network": run_network}
 GOLD_DRAWS = 10_000
 
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run = commands.add_parser("run", help="sample what is not stored yet")
     run.add_argument("--problem", nargs="+", choices=sorted(PROBLEMS), default=list(PROBLEMS))
     run.add_argument("--preset", nargs="+", choices=PRESETS, default=list(PRESETS))
-    run.add_argument("--stage", nargs="+", choices=("linear", "network"), default=["linear", "network"])
+    run.add_argument("--stage", nargs="+", choices=STAGES, default=list(STAGES))
     run.add_argument("--draws", type=int, default=GOLD_DRAWS, help="draws kept of all chains together")
     run.add_argument("--store", type=Path, default=STORE)
     table = commands.add_parser("table", help="write the page of the documentation")
@@ -59,7 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.draws < GOLD_DRAWS and given.store == STORE:
         parser.error(f"fewer than {GOLD_DRAWS} draws are a trial; give it a --store of its own.")
     given.store.mkdir(parents=True, exist_ok=True)
-    stages = {"linear": run_linear, "network": run_network}
     for stage in given.stage:
         for problem in given.problem:
             for preset in given.preset:
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     print(f"{file.name}: stored already", flush=True)
                     continue
                 chains = Chains(given.draws, preset)
-                print(f"{file.name}: " + stages[stage](PROBLEMS[problem](), preset, chains, file), flush=True)
+                print(f"{file.name}: " + STAGES[stage](PROBLEMS[problem](), preset, chains, file), flush=True)
 
 
 if __name__ == "__main__":

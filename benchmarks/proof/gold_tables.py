@@ -12,6 +12,7 @@ from gold_problems import PROBLEMS
 from gold_stages import HIGHEST_R_HAT, draws_of, facts_of
 from scipy.stats import wasserstein_distance
 
+CHAINS = ("linear_facts", "network_facts")
 BLAME = {"paper": "the mean-field bound", "default": "the Gaussian approximation"}
 # Below this ratio of standard deviations a posterior is called too narrow, above its inverse too wide.
 TOO_NARROW = 0.9
@@ -78,14 +79,19 @@ def noise(stored: Mapping[str, Any], name: str) -> float:
 def load(store: Path, problem: str, preset: str) -> dict[str, Any] | None:
     """Return the stored stages of a problem in one mapping, or None while not even the first is there."""
     out: dict[str, Any] = {}
-    for stage in ("linear", "network"):
+    for stage in ("linear", "network", "check"):
         file = store / f"{problem}-{preset}-{stage}.npz"
         if not file.exists():
-            break
+            if stage == "linear":
+                return None
+            continue
         with np.load(file) as content:
             out |= {name: content[name] for name in content.files if name != "facts"}
             out[f"{stage}_facts"] = facts_of(content)
-    return out or None
+    if not np.array_equal(out.get("checked_star", ()), out.get("theta_star", ())):
+        # Another mode is another linearised model, and cannot be compared.
+        out = {name: value for name, value in out.items() if not name.startswith("corrected_")}
+    return out
 
 
 def rows_of(lines: Sequence[Sequence[str]]) -> str:
@@ -104,7 +110,7 @@ def verdict(name: str, stored: Mapping[str, Any], preset: str) -> str:
     collapsed = " The fit had collapsed." if stored["linear_facts"]["collapsed"] else ""
     repaired = ""
     if "corrected_draws" in stored:
-        better, k_hat = gap(stored, "corrected", "exact"), stored["linear_facts"]["corrected_k_hat"]
+        better, k_hat = gap(stored, "corrected", "exact"), stored["check_facts"]["corrected_k_hat"]
         repaired = (
             f' With `inference="importance"` they are {better.sd_ratio:.2f} times those of the same linearised model '
             f"(k-hat {k_hat:.2f})."
@@ -153,7 +159,7 @@ def preset_part(store: Path, preset: str) -> str:
                 numbers = [f"{d.mean_error:.4f}", f"{d.worst_error:.3f}", f"{d.sd_ratio:.2f}", f"{d.lowest_ratio:.2f}"]
                 table.append([name, cause, *numbers, f"{d.highest_ratio:.2f}", f"{d.distance:.4f}"])
         sizes = [str(stored["linear_facts"][key]) for key in ("rows", "events", "weights")]
-        sizes.append(f"{stored['linear_facts'].get('k_hat', np.nan):.2f}")
+        sizes.append(f"{stored['check_facts']['k_hat']:.2f}" if "check_facts" in stored else "–")
         stages = [stored.get(f"{stage}_facts") for stage in ("linear", "network")]
         trust = [
             text for one in stages for text in ((f"{one['r_hat']:.4f}", f"{one['ess_bulk']:.0f}") if one else "––")
@@ -162,7 +168,7 @@ def preset_part(store: Path, preset: str) -> str:
         checks.append([name, *sizes, *trust, f"{noise(stored, last):.4f}"])
     parts = [f"## Preset `{preset}`\n"]
     if done:
-        facts = [one for stored in done.values() for key, one in stored.items() if key.endswith("_facts")]
+        facts = [stored[key] for stored in done.values() for key in CHAINS if key in stored]
         dates = sorted({one["date"] for one in facts})
         when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
         draws = min(one["draws"] for one in facts)
@@ -172,7 +178,7 @@ def preset_part(store: Path, preset: str) -> str:
         high = [
             name
             for name, stored in done.items()
-            if max(one["r_hat"] for key, one in stored.items() if key.endswith("_facts")) >= HIGHEST_R_HAT
+            if max(stored[key]["r_hat"] for key in CHAINS if key in stored) >= HIGHEST_R_HAT
         ]
         if high:
             parts.append(f"R-hat is not below {HIGHEST_R_HAT} for {', '.join(high)}: read those rows with care.\n")
@@ -195,16 +201,16 @@ def page(store: Path, presets: Sequence[str]) -> str:
         "variational posterior approximates, by the [Gibbs sampler](../exact.md), and that of the *network itself* by "
         "NUTS (NumPyro). The variational posterior differs from the first by its form (mean field with the Pólya–Gamma "
         "bound with `paper`, a Gaussian with `default`) and by the preset's quadrature rule, where the Gibbs sampler "
-        "has none; the two exact ones differ by the linearisation. The scales of the default's prior are held at the best "
-        'ones, so that all three have one prior. *Left by the correction* compares `inference="importance"` with the '
-        "exact posterior of the linearised model.\n",
+        "has none; the two exact ones differ by the linearisation. The scales of the default's prior are held at the "
+        'best ones, so that all three have one prior. *Left by the correction* compares `inference="importance"` with '
+        "the exact posterior of the linearised model.\n",
         rows_of(stories).replace("---:", "---"),
         "Survival S(t) of four people is compared. *Mean curve*: difference of the posterior means of S along 25 "
         "times. *Ratio of sd*: posterior standard deviation of S over that of the reference, as a geometric mean over "
         "4 people and 3 times (the quartiles of the observed times), with its smallest and largest value; below 1 is "
         "too narrow. *Distance*: 1-Wasserstein distance between the posteriors of S, in units of probability, "
         "averaged over the same 12. R-hat and ESS (effective sample size) are the worst over these 12 and log phi; "
-        "*noise* is the distance between two halves of the reference's chains; *k-hat* is that of importance weights of "
-        "the variational posterior (`diagnostics_.importance`).\n",
+        "*noise* is the distance between two halves of the reference's chains; *k-hat* is that of importance weights "
+        "of the variational posterior (`diagnostics_.importance`).\n",
     ]
     return "\n".join([*text, *(preset_part(store, preset) for preset in presets)]).rstrip() + "\n"

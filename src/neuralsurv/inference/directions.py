@@ -20,7 +20,7 @@ from neuralsurv.model.additive import Additive
 from neuralsurv.model.points import Points, build_points
 from neuralsurv.model.prior import Group, GroupedPrior
 from neuralsurv.model.quadrature import GaussLegendre, ShiftedLog
-from neuralsurv.model.rows import LayeredRows
+from neuralsurv.model.rows import LayeredRows, Rows, row_slices
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 
 # A network of no more weights than this is sampled as it is.
@@ -64,10 +64,15 @@ class Directions:
             for group, place in zip(self.prior.groups, places, strict=True)
         )
 
-    def project(self, jacobian: Tensor) -> Tensor:
+    def project(self, rows: Rows) -> Tensor:
         """Return rows (P, m) of the network as rows (P, r) of the coordinates."""
-        whitened = jacobian / self.prior.unit.sqrt()
-        return whitened if self.solver is None else whitened @ self.solver.basis
+        root = self.prior.unit.sqrt()
+        return times_basis(rows, torch.diag(1 / root) if self.solver is None else self.solver.basis / root[:, None])
+
+    def coordinates(self, theta: Tensor) -> Tensor:
+        """Return the coordinates (r,) of weights (m,)."""
+        whitened = theta * self.prior.unit.sqrt()
+        return whitened if self.solver is None else self.solver.basis.T @ whitened
 
     def weights(self, z: Tensor, log_scales: Tensor, generator: torch.Generator) -> Tensor:
         """Return weights (S, m) for coordinates (S, r) and log scales (S, G); across V they are draws of the prior."""
@@ -80,6 +85,11 @@ class Directions:
         for group, log_scale in zip(self.prior.groups, log_scales.T, strict=True):
             across[:, group.start : group.stop] *= log_scale.exp()[:, None]
         return (z @ basis.T + across) / root
+
+
+def times_basis(rows: Rows, basis: Tensor) -> Tensor:
+    """Return rows (P, m) times a basis (m, r), block by block."""
+    return torch.cat([rows.take(part).dense() @ basis for part in row_slices(*rows.shape)])
 
 
 def node_points(fit: Fit | AdditiveFit, cohort: Cohort, count: int) -> Points:

@@ -42,7 +42,7 @@ def linear_model(fit: Fit | AdditiveFit, cohort: Cohort) -> tuple[LinearModel, D
 
     def linear(at: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
         linearised = linearise_network(network, fit.theta_star, at, x[row])
-        return linearised.offset, directions.project(linearised.jacobian)
+        return linearised.offset, directions.project(linearised.rows)
 
     model = LinearModel(
         time=time,

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from neuralsurv.inference.additive_fit import AdditiveFit
-from neuralsurv.inference.directions import Cohort, find_directions
+from neuralsurv.inference.directions import Cohort, find_directions, times_basis
 from neuralsurv.inference.fit import Fit
 from neuralsurv.inference.marginal import NODES, fit_proposal, log_density_of, target_of
 from neuralsurv.inference.pareto import smooth_weights
 from neuralsurv.inference.threads import threads_for
+from neuralsurv.model.rows import BLOCK_NUMBERS
 from neuralsurv.solvers.interface import Gaussian
 from neuralsurv.solvers.primal import PrimalGaussian
 from neuralsurv.solvers.subspace import SubspaceGaussian
@@ -45,21 +46,22 @@ def check_posterior(fit: Fit | AdditiveFit, cohort: Cohort, seed: int) -> dict[s
     -------
     dict
         ``k_hat``, the shape of the tail of the weights, and ``effective``, the share of the draws that they are worth;
-        empty for more than 1,000 rows, or where q is held in a form that has no density.
+        empty for more than 1,000 rows, and where a large network's q is held in a form that is slow to weigh.
     """
     theta: Gaussian = fit.top.state.theta if isinstance(fit, AdditiveFit) else fit.theta
-    if len(cohort[0]) > _MOST_ROWS or not isinstance(theta, PrimalGaussian | SubspaceGaussian):
+    rows = len(cohort[0])
+    dense = isinstance(theta, PrimalGaussian) and rows * NODES * len(theta.mean) > BLOCK_NUMBERS
+    if rows > _MOST_ROWS or dense or not isinstance(theta, PrimalGaussian | SubspaceGaussian):
         return {}
-    with threads_for(_CHECKS * len(cohort[0]) * NODES):
+    with threads_for(_CHECKS * rows * NODES):
         if isinstance(theta, SubspaceGaussian):
             # Across the subspace q is the prior, and weighs nothing.
-            target = target_of(
-                fit, cohort, theta.basis / theta.precision.sqrt()[:, None], torch.ones_like(theta.inner_mean)
-            )
+            basis = theta.basis / theta.precision.sqrt()[:, None]
+            target = target_of(fit, cohort, lambda rows: times_basis(rows, basis), torch.ones_like(theta.inner_mean))
             inner = PrimalGaussian(theta.inner_mean, theta.inner_factor)
         else:
             assert isinstance(fit, Fit)
-            target, inner = target_of(fit, cohort, None, fit.problem.weight_prior.precision), theta
+            target, inner = target_of(fit, cohort, lambda rows: rows.dense(), fit.problem.weight_prior.precision), theta
         generator = torch.Generator().manual_seed(seed)
         z = inner.draw(_CHECKS, generator)
         log_target, rate = target.log_density(z)
@@ -110,10 +112,8 @@ def weigh_draws(fit: Fit, cohort: Cohort, *, draws: int, seed: int) -> WeighedDr
     """
     directions = find_directions(fit, cohort)
     with threads_for(_SURPLUS * draws * len(cohort[0]) * NODES):
-        project = directions.project(torch.eye(len(directions.prior.unit), dtype=torch.float64))
-        target = target_of(fit, cohort, project, torch.ones(directions.rank, dtype=torch.float64))
-        # The coordinates of the variational mean: the columns of `project` are orthogonal once they are whitened.
-        proposal = fit_proposal(target, project.T @ (directions.prior.unit * fit.theta.mean))
+        target = target_of(fit, cohort, directions.project, torch.ones(directions.rank, dtype=torch.float64))
+        proposal = fit_proposal(target, directions.coordinates(fit.theta.mean))
         rng = np.random.default_rng(seed)
         z, log_proposal = proposal.draw(_SURPLUS * draws, rng)
         log_target, rate = target.log_density(z)

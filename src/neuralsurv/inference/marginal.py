@@ -18,6 +18,7 @@ and the level of g make up for each other, ℓ is skewed and its tail long: ther
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,7 @@ from neuralsurv.inference.gaussian import expectations
 from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.problem import Likelihood
 from neuralsurv.model.prior import Gamma
+from neuralsurv.model.rows import Rows
 from neuralsurv.solvers.primal import PrimalGaussian, cholesky
 
 # Nodes of a row of the likelihood.
@@ -94,15 +96,14 @@ class Target:
         return torch.cat(found), torch.cat(rates)
 
 
-def target_of(fit: Fit | AdditiveFit, cohort: Cohort, project: Tensor | None, precision: Tensor) -> Target:
-    """Return the target in coordinates z with theta = project z; in the weights themselves where that is None."""
+def target_of(fit: Fit | AdditiveFit, cohort: Cohort, project: Callable[[Rows], Tensor], precision: Tensor) -> Target:
+    """Return the target in coordinates z of this prior precision; `project` turns rows of the network into theirs."""
     model = fit.likelihood
     points = node_points(fit, cohort, NODES)
     likelihood = Likelihood(points, cohort[4], model.network, model.normaliser, model.rho)
     linearised = linearise_network(model.network, fit.theta_star, points.time, likelihood.point_x)
-    rows = linearised.jacobian if project is None else linearised.jacobian @ project
     phi_prior = fit.phi.mean if isinstance(fit, AdditiveFit) else fit.problem.phi_prior
-    return Target(likelihood, linearised.offset, rows, precision, phi_prior)
+    return Target(likelihood, linearised.offset, project(linearised.rows), precision, phi_prior)
 
 
 def log_density_of(gaussian: PrimalGaussian, draws: Tensor) -> Tensor:
@@ -148,10 +149,8 @@ def fit_proposal(target: Target, start: Tensor) -> Proposal:
     variance = torch.zeros_like(target.offset)
     for _ in range(_STEPS):
         g = target.offset + target.rows @ mean
-        # The expected exposure is what the expected log-likelihood changes by for a phi of 1.
-        unit = expectations(likelihood, 1.0, g, variance, fisher=False)
-        exposure = unit.exposure + target.phi_prior.rate
-        phi = target.shape / exposure
+        exposure = expectations(likelihood, 1.0, g, variance, fisher=False).exposure
+        phi = target.shape / (target.phi_prior.rate + exposure)
         expected = expectations(likelihood, phi, g, variance, fisher=False)
         pull = nodes.T @ expected.slope[events:]
         precision = torch.diag(target.precision) - torch.outer(pull, pull) / target.shape
