@@ -127,7 +127,7 @@ def diagnose(
     found = _diagnose_paper(fit, exact) if isinstance(fit, Fit) else _diagnose_default(fit)
     if exact is not None:
         return _with_chains(found, exact)
-    if drawn is not None:
+    if isinstance(drawn, WeighedDraws):
         checked = {"k_hat": drawn.k_hat, "effective": drawn.effective}
     k_hat, messages, trust = checked.get("k_hat", 0.0), found.messages, ""
     if k_hat > HIGHEST_K_HAT:

@@ -312,11 +312,18 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         seed: int,
     ) -> None:
         model = result.likelihood
-        parts = {"network": model.network, "normaliser": model.normaliser, "rho": model.rho}
         if drawn is None:
-            self.posterior_ = Posterior(result.phi, result.theta, result.theta_star, **parts)
+            self.posterior_ = Posterior(
+                result.phi, result.theta, result.theta_star, model.network, model.normaliser, model.rho
+            )
         else:
-            self.posterior_ = sampled_posterior(drawn, theta_star=result.theta_star, **parts)
+            self.posterior_ = sampled_posterior(
+                drawn,
+                theta_star=result.theta_star,
+                network=model.network,
+                normaliser=model.normaliser,
+                rho=model.rho,
+            )
         self.elbo_ = np.array(result.elbo)
         self.diagnostics_ = diagnose(result, drawn, checked)
         self.phi_prior_ = result.phi_prior

@@ -39,7 +39,8 @@ def log_density(model: LinearModel, log_scales: Tensor, information: Tensor, slo
     half = torch.linalg.solve_triangular(factor, slope[:, :, None], upper=False).squeeze(2)
     log_det = factor.diagonal(dim1=1, dim2=2).log().sum(1)
     hyper = -0.5 * ((log_scales - prior.medians) / prior.spreads).square().sum(1)
-    return hyper + 0.5 * precision.log().sum(1) - log_det + 0.5 * half.square().sum(1)
+    score: Tensor = hyper + 0.5 * precision.log().sum(1) - log_det + 0.5 * half.square().sum(1)
+    return score
 
 
 def draw_scales(
