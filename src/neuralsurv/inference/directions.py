@@ -89,7 +89,10 @@ class Directions:
 
 def times_basis(rows: Rows, basis: Tensor) -> Tensor:
     """Return rows (P, m) times a basis (m, r), block by block."""
-    return torch.cat([rows.take(part).dense() @ basis for part in row_slices(*rows.shape)])
+    product = basis.new_empty(rows.shape[0], basis.shape[1])
+    for part in row_slices(*rows.shape):
+        torch.mm(rows.take(part).dense(), basis, out=product[part])
+    return product
 
 
 def node_points(fit: Fit | AdditiveFit, cohort: Cohort, count: int) -> Points:
