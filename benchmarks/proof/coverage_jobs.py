@@ -19,7 +19,7 @@ from neuralsurv import NeuralSurv
 from neuralsurv.data import simulate
 from neuralsurv.data.simulate import Cohort
 from neuralsurv.errors import NeuralSurvError, NeuralSurvWarning
-from neuralsurv.inference.additive_fit import build_network, build_prior
+from neuralsurv.inference.additive_model import build_network, build_prior
 from neuralsurv.metrics import band_coverage, band_coverage_by_time, simultaneous_band_coverage
 from neuralsurv.presets import DefaultChoices, resolve
 

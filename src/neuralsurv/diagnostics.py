@@ -82,6 +82,9 @@ class Diagnostics:
         What was added to a matrix to factorise it: always 0, since a failure is an error here.
     messages : tuple of str
         The warnings, in words.
+    epochs : int
+        With the default preset and a network of the user's, epochs of training after which it was linearised; 0 where
+        training did not help to predict the rows that were kept aside.
     """
 
     converged: bool
@@ -105,6 +108,7 @@ class Diagnostics:
     trust: str
     jitter: float
     messages: tuple[str, ...]
+    epochs: int = 0
 
 
 def diagnose(
@@ -269,7 +273,7 @@ def _diagnose_default(fit: AdditiveFit) -> Diagnostics:
     if fit.solver.lost_information > LOST_INFORMATION:
         messages.append(
             f"the {fit.solver.rank} directions that were kept leave out {fit.solver.lost_information:.1f} nats of "
-            "information of the network, so bands are somewhat wider than they need be; use a smaller network (hidden)."
+            "information of the network, so bands are somewhat wider than they need be; use a smaller network."
         )
     return Diagnostics(
         converged=converged,
@@ -291,6 +295,7 @@ def _diagnose_default(fit: AdditiveFit) -> Diagnostics:
         sampling={},
         importance={},
         trust="",
+        epochs=fit.epochs,
         jitter=0.0,
         messages=tuple(messages),
     )

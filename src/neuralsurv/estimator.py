@@ -15,8 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from neuralsurv.data.canonical import Rows, canonical_rows
 from neuralsurv.data.episodes import check_episodes
-from neuralsurv.data.features import Encoding, as_frame
+from neuralsurv.data.features import Encoding
+from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
+from neuralsurv.data.parts import container_of
 from neuralsurv.diagnostics import Diagnostics, diagnose
 from neuralsurv.errors import CollapseWarning, ConvergenceWarning, InputError, NeuralSurvWarning, QuadratureWarning
 from neuralsurv.inference import fit as inference
@@ -26,6 +28,7 @@ from neuralsurv.inference.gibbs_fit import sample_fit
 from neuralsurv.inference.gibbs_result import GibbsResult
 from neuralsurv.inference.importance import WeighedDraws, check_posterior, weigh_draws
 from neuralsurv.metrics.discrimination import antolini_concordance
+from neuralsurv.model.module_checks import wrap_module
 from neuralsurv.model.prior import Gamma, Held
 from neuralsurv.plotting import PlotMethods
 from neuralsurv.posterior import Posterior
@@ -37,7 +40,7 @@ from neuralsurv.summary import Summary, summarise
 
 # Parameters of the constructor that are not choices of the model.
 _NOT_CHOICES = (
-    *("inference", "chains", "warmup", "thin"),
+    *("inference", "chains", "warmup", "thin", "network", "bayesian", "device"),
     *("standardise", "draws", "warm_start", "verbose", "random_state"),
 )
 _INFERENCES = ("variational", "importance", "gibbs")
@@ -97,6 +100,17 @@ class NeuralSurv(PlotMethods, BaseEstimator):
     chains, warmup, thin : int
         Chains of the exact sampler, sweeps thrown away before their first draw, and sweeps for each draw that is kept;
         of all chains together `draws` are kept.
+    network : torch.nn.Module, optional
+        A network of your own in place of the built-in one: ``forward(t, x)`` with times t of shape (P,) and x the
+        covariates of P rows (a tensor, or a tuple or dict of them where X was one), returning P numbers. It is copied,
+        never changed. See the page "Your own network".
+    bayesian : "all", str or list of str
+        Which weights of `network` have a posterior: all that ask for a gradient, or those of the parts that are named.
+        The others are only trained, as if they were known exactly: **bands are then too narrow**.
+    device : str
+        Where `network` runs: "cpu" or "cuda".
+    epochs, learning_rate : int, float, optional
+        (default) Training of `network` before it is linearised: most passes over the rows (0 for none), rate of Adam.
     standardise : bool
         Whether covariates are centered and scaled (on the training rows).
     draws : int
@@ -162,6 +176,11 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         chains: int = 4,
         warmup: int = 500,
         thin: int = 10,
+        network: Any = None,
+        bayesian: Any = "all",
+        device: str = "cpu",
+        epochs: int | None = None,
+        learning_rate: float | None = None,
         standardise: bool = True,
         draws: int = 1000,
         warm_start: bool = False,
@@ -190,6 +209,11 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         self.chains = chains
         self.warmup = warmup
         self.thin = thin
+        self.network = network
+        self.bayesian = bayesian
+        self.device = device
+        self.epochs = epochs
+        self.learning_rate = learning_rate
         self.standardise = standardise
         self.draws = draws
         self.warm_start = warm_start
@@ -234,6 +258,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         ----------
         X : DataFrame or array-like of shape (N, d)
             Covariates: numbers, text, categories, bools; gaps are allowed. With `time` and `event`, the whole table.
+            With a `network`, also an array of more axes, or a dict or tuple of arrays and tables with N rows each.
         y : structured array, DataFrame, tuple
             Outcome: a structured array (bool event, time), ``(time, event)``, ``(entry, time, event)``, or a frame
             with columns time and event. Leave it out when `time` and `event` are given.
@@ -254,6 +279,7 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         choices = resolve(**{name: value for name, value in self.get_params().items() if name not in _NOT_CHOICES})
         self._check_draws()
         lengths = self._check_inference(choices)
+        self._check_network()
         if weight is not None and sample_weight is not None:
             raise InputError("weight and sample_weight are two names for one thing; give one of them.")
         weight = sample_weight if weight is None else weight
@@ -267,7 +293,9 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         outcome.check_fittable()
         if subject is not None:
             check_episodes(subject[present], outcome.entry, outcome.time, outcome.event)
-        encoding = Encoding.fit(frame, outcome.risk_weight(), standardise=self.standardise)
+        encoding = Encoding.fit(frame, outcome.risk_weight(), standardise=self.standardise, like=X)
+        if self.network is None:
+            encoding.check_flat()
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
         scale = float(outcome.time.max())
         x = encoding.transform(frame)
@@ -279,12 +307,17 @@ class NeuralSurv(PlotMethods, BaseEstimator):
             inference.to_double(rows.weight),
             inference.to_double(rows.x),
         )
+        module = None
+        if self.network is not None:
+            module = wrap_module(
+                self.network, encoding.layout, cohort[4], bayesian=self.bayesian, device=self.device, time=cohort[0]
+            )
         result: inference.Fit | AdditiveFit
         if isinstance(choices, DefaultChoices):
-            result = fit_additive(*cohort, choices, seed=int(seeds[0]), verbose=self.verbose)
+            result = fit_additive(*cohort, choices, seed=int(seeds[0]), verbose=self.verbose, module=module)
         else:
             warm = self.posterior_.theta_star if self.warm_start and hasattr(self, "posterior_") else None
-            result = inference.fit(*cohort, choices, seed=int(seeds[0]), verbose=self.verbose, warm=warm)
+            result = inference.fit(*cohort, choices, seed=int(seeds[0]), verbose=self.verbose, warm=warm, module=module)
         drawn: GibbsResult | WeighedDraws | None = None
         checked: dict[str, float] = {}
         if self.inference == "gibbs":
@@ -368,13 +401,25 @@ class NeuralSurv(PlotMethods, BaseEstimator):
         each = max(FEWEST_DRAWS, -(-self.draws // self.chains))
         return {"chains": self.chains, "draws": each, "warmup": self.warmup, "thin": self.thin}
 
+    def _check_network(self) -> None:
+        """Refuse settings that do nothing, with a network of the user's or without one."""
+        idle: dict[str, Any] = {"hidden": None, "activation": None, "starts": None}
+        if self.network is None:
+            idle = {"epochs": None, "learning_rate": None, "bayesian": "all", "device": "cpu"}
+        for name, usual in idle.items():
+            value = getattr(self, name)
+            if value is not usual and value != usual:
+                what = "only does something for" if self.network is None else "does nothing for"
+                raise InputError(f"{name}={value!r} {what} a network of your own (network=…); leave it out.")
+
     def _predictor(self, *tables: Any) -> Predictor:
         """Return what predicts for the rows of `tables`."""
         check_is_fitted(self)
         self._check_draws()
         for X in tables:
             # A matrix has no names to go by, so its width is all there is to check; the words are scikit-learn's.
-            width = self.n_features_in_ if hasattr(X, "__dataframe__") else as_frame(X).shape[1]
+            nameless = not hasattr(X, "__dataframe__") and self.encoding_.container == container_of(X) == "table"
+            width = as_frame(X).shape[1] if nameless else self.n_features_in_
             if width != self.n_features_in_:
                 raise InputError(
                     f"X has {width} features, but {type(self).__name__} is expecting {self.n_features_in_} features "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ def save(model: NeuralSurv, path: str | os.PathLike[str]) -> None:
     if not (parameters["random_state"] is None or isinstance(parameters["random_state"], (int, np.integer))):
         # A generator has a state, not a value; the fitted model no longer needs it.
         parameters["random_state"] = None
+    # A file is data and holds no code: whoever opens it gives the network again.
+    parameters["network"] = None
     header = {
         "class": type(model).__name__,
         "parameters": {name: _plain(value) for name, value in parameters.items()},
@@ -37,6 +40,8 @@ def save(model: NeuralSurv, path: str | os.PathLike[str]) -> None:
         "draw_seed": model._draw_seed,
         "columns": [asdict(column) for column in model.encoding_.columns],
         "standardise": model.encoding_.standardise,
+        "container": model.encoding_.container,
+        "parts": list(model.encoding_.parts),
         "named": hasattr(model, "feature_names_in_"),
         "roles": model.columns_,
         "training": model.training_,
@@ -52,7 +57,7 @@ def save(model: NeuralSurv, path: str | os.PathLike[str]) -> None:
     write(path, header, tensors)
 
 
-def load(path: str | os.PathLike[str]) -> NeuralSurv:
+def load(path: str | os.PathLike[str], network: Any = None, device: str | None = None) -> NeuralSurv:
     """Open a model file.
 
     A file is data: opening one, even from a stranger, cannot run anything.
@@ -61,6 +66,10 @@ def load(path: str | os.PathLike[str]) -> NeuralSurv:
     ----------
     path : path
         A file that :meth:`neuralsurv.NeuralSurv.save` wrote.
+    network : torch.nn.Module, optional
+        The network of your own that the model was fitted with; its weights come from the file.
+    device : str, optional
+        Where that network is to run; by default where it ran when the model was fitted.
 
     Examples
     --------
@@ -82,7 +91,10 @@ def load(path: str | os.PathLike[str]) -> NeuralSurv:
     model = _REGISTRY[kind]()
     model.set_params(**_parameters(header.table("parameters"), set(model.get_params())))
     encoding = _encoding(header, tensors)
-    model.posterior_ = read_posterior(header, tensors, len(encoding.outputs))
+    if device is not None:
+        model.set_params(device=device)
+    model.posterior_ = read_posterior(header, tensors, encoding.layout, network, model.device)
+    model.network = network
     model.elbo_ = stored_tensor(tensors, "elbo", (None,))
     if len(model.elbo_) == 0:
         raise StorageError("the model file is damaged: 'elbo' is empty.")
@@ -150,16 +162,34 @@ def _encoding(header: Fields, tensors: dict[str, np.ndarray]) -> Encoding:
     for item in header.items("columns"):
         table = Fields(item, "column")
         kind = table.text("kind")
-        if kind not in ("number", "category"):
-            raise StorageError("the model file is damaged: a column is neither number nor category.")
+        if kind not in ("number", "category", "array"):
+            raise StorageError("the model file is damaged: a column is neither number nor category nor array.")
         described = (table.text("name"), kind, table.texts("levels"), table.flag("has_missing"))
-        columns.append(Column(*described, *_training_range(table)))
-    encoding = Encoding(tuple(columns), np.empty(0), np.empty(0))
+        columns.append(replace(Column(*described, *_training_range(table)), **_part(table)))
+    # Files that were written before there were parts hold one table.
+    container = "table" if header.raw("container") is None else header.text("container")
+    parts = () if header.raw("parts") is None else header.texts("parts")
+    unowned = set(parts) - {column.part for column in columns}
+    if container not in ("table", "array", "tuple", "dict") or unowned or (container != "table" and not parts):
+        raise StorageError("the model file is damaged: what X came in is not known.")
+    encoding = Encoding(tuple(columns), np.empty(0), np.empty(0), True, container, parts)
     size = (len(encoding.outputs),)
     scale = stored_tensor(tensors, "scale", size)
     if not (scale > 0).all() or not columns:
         raise StorageError("the model file is damaged: 'scale' is not positive.")
-    return Encoding(tuple(columns), stored_tensor(tensors, "center", size), scale, header.flag("standardise"))
+    return replace(
+        encoding, center=stored_tensor(tensors, "center", size), scale=scale, standardise=header.flag("standardise")
+    )
+
+
+def _part(table: Fields) -> dict[str, Any]:
+    """Return which part of X a column belongs to, and the shape of its arrays."""
+    if table.raw("part") is None:
+        return {}
+    shape = tuple(table.items("shape"))
+    if not all(type(size) is int and size > 0 for size in shape) or math.prod(shape) > 10**7:
+        raise StorageError("the model file is damaged: the shape of a column is out of range.")
+    return {"part": table.text("part"), "shape": shape, "whole": table.flag("whole")}
 
 
 def _training_range(table: Fields) -> tuple[float | None, float | None, bool]:
@@ -183,4 +213,6 @@ def _diagnostics(table: Fields) -> Diagnostics:
         "tuple[str, ...]": table.texts,
         "dict[str, float]": lambda name: {key: table.table(name).number(key) for key in table.table(name).names()},
     }
-    return Diagnostics(**{field.name: readers[str(field.type)](field.name) for field in fields(Diagnostics)})
+    # What has a default may be missing: older files were written before there was such a thing.
+    known = [field for field in fields(Diagnostics) if field.default is MISSING or table.raw(field.name) is not None]
+    return Diagnostics(**{field.name: readers[str(field.type)](field.name) for field in known})

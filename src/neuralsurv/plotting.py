@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv import plots
-from neuralsurv.data.features import as_frame
+from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
 from neuralsurv.model.prior import Held

@@ -14,6 +14,7 @@ from neuralsurv.model.hazard import Normaliser, hazard
 from neuralsurv.model.network import Network
 from neuralsurv.model.prior import Gamma, Held
 from neuralsurv.model.quadrature import GaussLegendre
+from neuralsurv.model.rows import row_slices
 from neuralsurv.solvers.interface import Gaussian
 
 # Between two times at which a curve is asked for, the integral is cut into panels no longer than this (in scaled
@@ -88,7 +89,11 @@ class Posterior:
     def g_draws(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
         """Return g of every draw at P points, shape (S, P)."""
         linearised = linearise_network(self.network, self.theta_star, time, x)
-        return torch.addmm(linearised.offset, draws.theta, linearised.jacobian.T)
+        rows, g = linearised.rows, draws.theta.new_empty(len(draws), len(time))
+        # In blocks: the rows of a network of millions of weights are too long to hold for all points of one person.
+        for part in row_slices(*rows.shape):
+            g[:, part] = torch.addmm(linearised.offset[part], draws.theta, rows.take(part).dense().T)
+        return g
 
     def hazard_draws(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
         """Return the hazard of every draw at P points, shape (S, P), for scaled time."""

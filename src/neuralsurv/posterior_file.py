@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
+from neuralsurv.data.parts import Layout
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import ClosedForm, Constant, Half, MonteCarlo, Normaliser
-from neuralsurv.model.network import MLP
+from neuralsurv.model.module_network import ModuleNetwork
+from neuralsurv.model.network import MLP, Network
 from neuralsurv.model.prior import Gamma, Held, WeightPrior
 from neuralsurv.model.time_basis import TimeBasis
+from neuralsurv.module_network_file import module_table, read_module
 from neuralsurv.posterior import Posterior
 from neuralsurv.sampled_posterior import DrawnWeights, SampledPosterior
 from neuralsurv.solvers.interface import Gaussian
@@ -31,8 +35,8 @@ def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
     network, gaussian = posterior.network, posterior.theta
     about: dict[str, Any] = {"phi": phi_table(posterior.phi), "rho": posterior.rho}
     arrays: Arrays = {"theta_star": posterior.theta_star.numpy()}
-    if isinstance(network, MLP):
-        about["network"] = _mlp_table(network)
+    if isinstance(network, MLP | ModuleNetwork):
+        about["network"] = _network_table(network, arrays)
     elif isinstance(network, Additive):
         basis = network.basis
         about["network"] = {
@@ -41,7 +45,7 @@ def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
             "linear": network.linear,
             "varying": network.varying,
             "pairs": network.pairs,
-            "inner": None if network.inner is None else _mlp_table(network.inner),
+            "inner": None if network.inner is None else _network_table(network.inner, arrays),
             "time": {
                 "shift": basis.shift,
                 "center": basis.center,
@@ -62,10 +66,32 @@ def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
     return about, arrays
 
 
-def read_posterior(header: Fields, tensors: Arrays, covariates: int) -> Posterior:
-    """Return the posterior that a file holds, of a network that takes this many covariates."""
-    network = _network(header.table("network"), tensors)
-    if network.covariates != covariates:
+def read_posterior(
+    header: Fields, tensors: Arrays, layout: Layout, module: Any = None, device: Any = "cpu"
+) -> Posterior:
+    """Return the posterior that a file holds, of a network that takes covariates so laid out.
+
+    Parameters
+    ----------
+    header, tensors : Fields, dict of ndarray
+        What the file holds.
+    layout : Layout
+        Where the parts of X are among the encoded columns.
+    module, device : nn.Module or None, str
+        The network of the user's, if the model has one, and where it is to run.
+    """
+    table = header.table("network")
+
+    def inner(table: Fields) -> MLP | ModuleNetwork:
+        if "module" in table.names():
+            return read_module(table, tensors, layout, module, device)
+        if module is not None:
+            raise StorageError("the model has the built-in network; open it without network=.")
+        return _mlp(table)
+
+    network = _network(table, tensors, inner)
+    wanted = layout.tabular if isinstance(network, Additive) else layout.width
+    if network.covariates != wanted:
         raise StorageError("the model file is damaged: the network does not fit the covariates.")
     phi = read_phi(header.table("phi"))
     theta_star = torch.from_numpy(stored_tensor(tensors, "theta_star", (network.size,)))
@@ -102,7 +128,9 @@ def stored_tensor(tensors: Arrays, name: str, shape: tuple[int | None, ...]) -> 
     return array
 
 
-def _mlp_table(network: MLP) -> dict[str, Any]:
+def _network_table(network: MLP | ModuleNetwork, arrays: Arrays) -> dict[str, Any]:
+    if isinstance(network, ModuleNetwork):
+        return module_table(network, arrays)
     return {"covariates": network.covariates, "hidden": list(network.hidden), "activation": network.activation}
 
 
@@ -116,9 +144,11 @@ def _mlp(table: Fields) -> MLP:
         raise StorageError(f"the model file is damaged: {error}") from error
 
 
-def _network(table: Fields, tensors: Arrays) -> MLP | Additive:
+def _network(
+    table: Fields, tensors: Arrays, read_inner: Callable[[Fields], MLP | ModuleNetwork]
+) -> MLP | ModuleNetwork | Additive:
     if "time" not in table.names():
-        return _mlp(table)
+        return read_inner(table)
     time = table.table("time")
     basis = TimeBasis(
         time.positive("shift"),
@@ -127,9 +157,9 @@ def _network(table: Fields, tensors: Arrays) -> MLP | Additive:
         time.numbers("bumps"),
         time.positive("width"),
     )
-    inner = None if table.raw("inner") is None else _mlp(table.table("inner"))
+    inner = None if table.raw("inner") is None else read_inner(table.table("inner"))
     covariates = table.whole("covariates", 10**7)
-    if inner is not None and inner.covariates != covariates:
+    if isinstance(inner, MLP) and inner.covariates != covariates:
         raise StorageError("the model file is damaged: the inner network does not fit the covariates.")
     origin = stored_tensor(tensors, "origin", (0 if inner is None else inner.size,))
     return Additive(
@@ -219,7 +249,7 @@ def _add_normaliser(normaliser: Normaliser, about: dict[str, Any], arrays: Array
         arrays["prior_precision"] = normaliser.prior.precision.numpy()
 
 
-def _normaliser(header: Fields, network: MLP | Additive, tensors: Arrays) -> Normaliser:
+def _normaliser(header: Fields, network: Network, tensors: Arrays) -> Normaliser:
     name = header.text("normaliser")
     if name == "half":
         return Half()

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from neuralsurv.data.episodes import check_episodes
-from neuralsurv.data.features import Encoding, as_frame
+from neuralsurv.data.features import Encoding
+from neuralsurv.data.frames import as_frame
 from neuralsurv.errors import InputError
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.functionals import invert, level_at, restricted_mean

@@ -127,6 +127,10 @@ class DefaultChoices:
         Gain in nats below which the ascent for one setting stops.
     max_sweeps : int
         Limit on its steps.
+    epochs : int
+        Most passes over the rows in the training of a network of the user's, before it is linearised; 0 for none.
+    learning_rate : float
+        Rate of that training.
     """
 
     hidden: tuple[int, ...]
@@ -144,6 +148,8 @@ class DefaultChoices:
     average: bool
     tolerance: float
     max_sweeps: int
+    epochs: int = 50
+    learning_rate: float = 2e-3
 
 
 DEFAULT = DefaultChoices(
@@ -240,6 +246,8 @@ def _checked_default(choices: DefaultChoices) -> DefaultChoices:
         average=_flag("average", choices.average),
         tolerance=_positive("tolerance", choices.tolerance),
         max_sweeps=_whole("max_sweeps", choices.max_sweeps),
+        epochs=_whole("epochs", choices.epochs, least=0),
+        learning_rate=_positive("learning_rate", choices.learning_rate),
     )
 
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from neuralsurv.data.features import Column, Encoding, as_frame
+from neuralsurv.data.features import Column, Encoding
+from neuralsurv.data.frames import as_frame
 from neuralsurv.errors import InputError
 
 WEIGHT = np.array([1.0, 2.0, 0.5, 3.0])
@@ -367,7 +368,6 @@ class TestFitRefusals:
             (scipy.sparse.coo_array(np.eye(3)), r"X is a sparse matrix of type coo_array; dense data is required"),
             (np.ones(3), r"X has 1 dimension\(s\), shape \(3,\); it needs two.* X\.reshape\(-1, 1\) for a single"),
             (pd.Series([1.0, 2.0]), r"X has 1 dimension\(s\), shape \(2,\)"),
-            (np.ones((3, 2, 1)), r"X has 3 dimension\(s\), shape \(3, 2, 1\); it needs two"),
             (None, r"X has 0 dimension\(s\), shape \(\); it needs two"),
             ([[1, 2], [3]], r"X cannot be read as rows and columns: .*; give every row the same length"),
             (np.array([[1j], [2]]), r"Complex data not supported: X holds complex numbers; give real ones"),

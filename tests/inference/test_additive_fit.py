@@ -10,7 +10,8 @@ from torch import Tensor
 
 from inference.problems import Rows, simulated
 from neuralsurv.inference import additive_fit
-from neuralsurv.inference.additive_fit import AdditiveFit, build_network, build_prior, fit_additive
+from neuralsurv.inference.additive_fit import AdditiveFit, fit_additive
+from neuralsurv.inference.additive_model import build_network, build_prior
 from neuralsurv.model.additive import Additive
 from neuralsurv.posterior import Posterior
 from neuralsurv.presets import DEFAULT, DefaultChoices

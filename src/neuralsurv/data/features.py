@@ -6,7 +6,6 @@ Everything is learned from the training rows and kept as plain data, so that it 
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -15,7 +14,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from neuralsurv.data.frames import as_frame, is_table, part_columns
 from neuralsurv.data.outcome import rows_phrase
+from neuralsurv.data.parts import (
+    Block,
+    Layout,
+    check_parts,
+    check_shape,
+    container_of,
+    holds_arrays,
+    named_parts,
+    stack_cells,
+    table_layout,
+    whole_cells,
+)
 from neuralsurv.errors import InputError
 
 
@@ -27,8 +39,9 @@ class Column:
     ----------
     name : str
         Name of the column, or its position in a matrix as ``x0``, ``x1``, …
-    kind : {"number", "category"}
-        Numbers are scaled; categories (text, category and bool columns) become indicators.
+    kind : {"number", "category", "array"}
+        Numbers are scaled; categories (text, category and bool columns) become indicators; the arrays of a part that is
+        no table are laid out flat, as they are.
     levels : tuple of str
         The values of a category, as text; of two levels only the second gets an indicator.
     has_missing : bool
@@ -36,7 +49,12 @@ class Column:
     low, high : float, optional
         Smallest and largest training value of a number; None for a category, and where an older model file lacks them.
     whole : bool
-        Whether all training values of a number were whole, as counts and years are.
+        Whether all training values of a number were whole, as counts and years are; of arrays, whether they hold codes
+        that are given out as whole numbers.
+    part : str
+        The part of X that the column belongs to; empty where X is one table.
+    shape : tuple of int
+        Shape of one array.
     """
 
     name: str
@@ -46,6 +64,8 @@ class Column:
     low: float | None = None
     high: float | None = None
     whole: bool = False
+    part: str = ""
+    shape: tuple[int, ...] = ()
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -55,63 +75,18 @@ class Column:
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the encoded columns."""
+        if self.kind == "array":
+            return tuple(f"{self.name}{list(place)}" for place in np.ndindex(self.shape))
         names = (self.name,) if self.kind == "number" else tuple(f"{self.name}={level}" for level in self.shown)
         return (*names, f"{self.name} missing") if self.has_missing else names
-
-
-def _is_table(X: Any) -> bool:
-    """Return whether the columns of X have names of their own."""
-    return isinstance(X, pd.DataFrame) or hasattr(X, "__dataframe__")
-
-
-def as_frame(X: Any) -> pd.DataFrame:
-    """Return covariates as a DataFrame; a matrix gets the names x0, x1, … and any other table is converted.
-
-    Parameters
-    ----------
-    X : DataFrame, array-like of shape (N, d), or an object of the dataframe interchange protocol
-        The covariates.
-    """
-    if isinstance(X, pd.DataFrame):
-        return X
-    if _is_table(X):
-        with warnings.catch_warnings():
-            # Newer versions announce that the interchange protocol will give way to Arrow's; this call then uses that.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return pd.api.interchange.from_dataframe(X)
-    if hasattr(X, "toarray"):
-        raise InputError(f"X is a sparse matrix of type {type(X).__name__}; dense data is required: use X.toarray().")
-    array = _as_matrix(X)
-    try:
-        return pd.DataFrame(array, columns=[f"x{k}" for k in range(array.shape[1])]).infer_objects()
-    except OverflowError as error:
-        raise InputError(f"X holds a number that is out of range: {error}; correct it.") from error
-
-
-def _as_matrix(X: Any) -> np.ndarray:
-    try:
-        array = np.asarray(X)
-        if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
-            # NumPy turned the numbers among the text of a list into text.
-            array = np.asarray(X, dtype=object)
-    except ValueError as error:
-        raise InputError(f"X cannot be read as rows and columns: {error}; give every row the same length.") from error
-    if array.dtype.kind == "c":
-        raise InputError("Complex data not supported: X holds complex numbers; give real ones.")
-    if array.ndim != 2:
-        raise InputError(
-            f"X has {array.ndim} dimension(s), shape {array.shape}; it needs two, rows and columns. Reshape your data: "
-            "X.reshape(-1, 1) for a single covariate, X.reshape(1, -1) for a single row."
-        )
-    if isinstance(X, np.ma.MaskedArray):
-        array = array.astype(object)
-        array[np.ma.getmaskarray(X)] = None
-    return array
 
 
 def _read(values: pd.Series, name: str) -> np.ndarray:
     """Return a column of numbers as float64, NaN where missing, and any other as text (object), None where missing."""
     dtype = values.dtype
+    if holds_arrays(values):
+        stacked = stack_cells(values, name)
+        return stacked.reshape(len(stacked), -1).astype(np.float64)
     if pd.api.types.is_object_dtype(dtype):
         return _read_objects(values, name)
     if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(dtype):
@@ -166,20 +141,50 @@ class Encoding:
         Weighted mean and spread of each encoded column in training. The mean stands in for a missing value.
     standardise : bool
         Whether the mean is taken off and the spread divided by.
+    container, parts : str, tuple of str
+        What X came in (see :func:`neuralsurv.data.parts.container_of`), and the names of its parts in their order.
     """
 
     columns: tuple[Column, ...]
     center: np.ndarray
     scale: np.ndarray
     standardise: bool = True
+    container: str = "table"
+    parts: tuple[str, ...] = ()
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the encoded columns."""
         return tuple(name for column in self.columns for name in column.outputs)
 
+    @property
+    def layout(self) -> Layout:
+        """Where the parts of X are among the encoded columns."""
+        if self.container == "table":
+            return table_layout(len(self.outputs))
+        ends = np.cumsum([0, *(len(column.outputs) for column in self.columns)]).tolist()
+        blocks = []
+        for part in self.parts:
+            own = [k for k, column in enumerate(self.columns) if column.part == part]
+            if not own:
+                raise InputError(f"part {part!r} of X has no column left that is a covariate; leave the part out.")
+            column = self.columns[own[0]]
+            shape = column.shape if column.kind == "array" else None
+            blocks.append(Block(part, ends[own[0]], ends[own[-1] + 1], shape, shape is not None and column.whole))
+        return Layout(self.container, tuple(blocks))
+
+    def check_flat(self) -> None:
+        """Refuse arrays where only columns of a table can be used."""
+        for column in self.columns:
+            if column.kind == "array":
+                raise InputError(
+                    f"{'X' if self.container == 'array' else f'part {column.name!r} of X'} has rows of shape "
+                    f"{column.shape}, which the built-in network cannot read: give a network of your own (network=…), "
+                    "or a table of two dimensions, rows and columns."
+                )
+
     @classmethod
-    def fit(cls, X: Any, weight: np.ndarray, *, standardise: bool = True) -> Encoding:
+    def fit(cls, X: Any, weight: np.ndarray, *, standardise: bool = True, like: Any = None) -> Encoding:
         """Learn the encoding from training rows.
 
         Parameters
@@ -190,26 +195,40 @@ class Encoding:
             How much each row counts in means and spreads.
         standardise : bool
             Whether to center and scale; if not, only gaps are filled.
+        like : optional
+            What X was before it became a table, where it came in parts.
         """
         frame = as_frame(X)
+        source = X if like is None else like
+        container = container_of(source)
         names = [str(name) for name in frame.columns]
         if len(names) == 0:
             raise InputError("X has 0 feature(s) (columns); a minimum of 1 is required.")
         _refuse_repeated(names, names)
         values = [_read(frame.iloc[:, k], name) for k, name in enumerate(names)]
-        columns = tuple(_learn(frame.iloc[:, k], values[k], name) for k, name in enumerate(names))
+        parts = {} if container == "table" else named_parts(source)
+        owner = {column: name for name, part in parts.items() for column in part_columns(name, part)}
+        columns = tuple(_learn(frame.iloc[:, k], values[k], name, owner.get(name, "")) for k, name in enumerate(names))
         raw = np.hstack([_encode(one, column) for one, column in zip(values, columns, strict=True)])
         center, scale = _moments(raw, weight)
-        return cls(columns, center, scale, bool(standardise))
+        as_they_are = np.repeat([c.kind == "array" for c in columns], [len(c.outputs) for c in columns])
+        center, scale = np.where(as_they_are, 0.0, center), np.where(as_they_are, 1.0, scale)
+        return cls(columns, center, scale, bool(standardise), container, tuple(parts))
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the encoded matrix of shape (N, p), float64."""
+        if not (isinstance(X, pd.DataFrame) and self.container != "table" and self._joined(X)):
+            check_parts(X, self.container, self.parts)
         frame = as_frame(X)
         place = self._place(X, [str(name) for name in frame.columns])
         blocks = []
         for column in self.columns:
             values = frame.iloc[:, place[column.name]]
             numbers = _read(values, column.name)
+            if column.kind == "array" and _kind(numbers) == "array":
+                check_shape(stack_cells(values, column.name), column.name, column.shape)
+                blocks.append(numbers)
+                continue
             _check_like_training(numbers, column, str(values.dtype))
             blocks.append(_encode(numbers, column))
         raw = np.hstack(blocks)
@@ -219,7 +238,7 @@ class Encoding:
     def _place(self, X: Any, names: list[str]) -> dict[str, int]:
         """Return where each column is: found by its name in a table, by its position in a matrix."""
         expected = [column.name for column in self.columns]
-        if not _is_table(X):
+        if not is_table(X) and self.container == "table":
             if len(names) != len(expected):
                 raise InputError(
                     f"X has {len(names)} features, but this model is expecting {len(expected)} features as input."
@@ -233,6 +252,10 @@ class Encoding:
             )
         _refuse_repeated(names, expected)
         return {name: names.index(name) for name in expected}
+
+    def _joined(self, X: pd.DataFrame) -> bool:
+        """Return whether a table is one that `as_frame` made of the parts."""
+        return set(X.columns) >= {column.name for column in self.columns}
 
     def _standardised(self, values: np.ndarray) -> np.ndarray:
         # Moving the exponents first changes no digit, and keeps differences of huge numbers from overflowing.
@@ -285,10 +308,15 @@ def _moments(raw: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _kind(values: np.ndarray) -> str:
+    if values.ndim == 2:
+        return "array"
     return "number" if values.dtype == np.float64 else "category"
 
 
-def _learn(series: pd.Series, values: np.ndarray, name: str) -> Column:
+def _learn(series: pd.Series, values: np.ndarray, name: str, part: str = "") -> Column:
+    if _kind(values) == "array":
+        codes = whole_cells(series)
+        return Column(name, "array", (), False, whole=codes, part=part, shape=np.shape(series.iloc[0]))
     present = values[~pd.isna(values)]
     if len(present) == 0:
         raise InputError(f"column {name!r} has no value in any of the {len(values)} rows; drop it.")
@@ -299,7 +327,7 @@ def _learn(series: pd.Series, values: np.ndarray, name: str) -> Column:
         raise InputError(f"column {name!r} is constant ({value} in all {rows}); drop it.")
     if _kind(values) == "number":
         whole = bool((present == np.floor(present)).all())
-        return Column(name, "number", (), has_missing, float(present.min()), float(present.max()), whole)
+        return Column(name, "number", (), has_missing, float(present.min()), float(present.max()), whole, part)
     levels = sorted(set(present))
     if isinstance(series.dtype, pd.CategoricalDtype):
         seen = set(levels)
@@ -309,7 +337,7 @@ def _learn(series: pd.Series, values: np.ndarray, name: str) -> Column:
             f"column {name!r} has {len(levels)} different values in {len(values)} rows and looks like an "
             "identifier; drop it, or turn it into numbers."
         )
-    return Column(name, "category", tuple(levels), has_missing)
+    return Column(name, "category", tuple(levels), has_missing, part=part)
 
 
 def _check_like_training(values: np.ndarray, column: Column, dtype: str) -> None:
@@ -335,6 +363,8 @@ def _check_like_training(values: np.ndarray, column: Column, dtype: str) -> None
 
 def _encode(values: np.ndarray, column: Column) -> np.ndarray:
     """Return the raw encoding of one column, shape (N, len(column.outputs)), NaN where a value is missing."""
+    if column.kind == "array":
+        return values
     gone = np.asarray(pd.isna(values))[:, None]
     if column.kind == "number":
         encoded = values.astype(np.float64)[:, None]

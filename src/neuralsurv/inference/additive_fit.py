@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from neuralsurv.inference.additive_model import build_network, build_prior, prior_spread, train_module
 from neuralsurv.inference.fit import SolverReport
 from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.problem import Likelihood
 from neuralsurv.inference.scales import Evidence, Report, Search, Setting, find_top, settings_around
 from neuralsurv.inference.threads import threads_for
-from neuralsurv.model.additive import Additive, sparse_draw
+from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
-from neuralsurv.model.network import MLP
+from neuralsurv.model.module_network import ModuleNetwork
+from neuralsurv.model.module_rows import JoinedRows
 from neuralsurv.model.points import build_points
-from neuralsurv.model.prior import Group, GroupedPrior, Held
+from neuralsurv.model.prior import GroupedPrior, Held
 from neuralsurv.model.quadrature import ShiftedLog
 from neuralsurv.model.rows import DenseRows, LayeredRows, Rows
-from neuralsurv.model.time_basis import place_basis
 from neuralsurv.presets import DefaultChoices
 from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian
 from neuralsurv.solvers.mixture import MixtureGaussian
 
-# Prior standard deviation of the bias: the average hazard is known to a factor of about 7 either way before the data.
-_BIAS_SCALE = 2.0
-# Medians and spreads (of the logarithm) of the scales of each group. Those of the covariates, and of the changes of
-# their effects with time, are for a sum: each of d standardised covariates has them divided by the root of d; so are
-# those of the products. Most cohorts have next to none, and some depend on them: the spread is wide.
-_HYPER_PRIORS = {
-    "covariates": (0.5, 0.7),
-    "trend": (0.5, 0.7),
-    "bumps": (1.0, 0.7),
-    "changes": (0.3, 0.7),
-    "pairs": (0.2, 1.2),
-    "network": (0.5, 0.8),
-}
-# With more products of two covariates than this (64 covariates or more) the model has none.
-_MOST_PAIRS = 2000
 # Information of the products, and of the network, that may be given up at scale 1, in nats, and the most directions of
 # each that are kept.
 _INFORMATION_TOLERANCE = 0.1
 _MOST_DIRECTIONS = 200
+# With millions of weights fewer directions are kept: together they hold at most so many numbers (1 GiB).
+_MOST_NUMBERS_OF_DIRECTIONS = 2**27
+_FEWEST_DIRECTIONS = 32
 # With at least twice so many rows, the scales are sought on every k-th of them: they hardly depend on the rest.
 _ROWS_TO_SEARCH = 1000
 # With more rows than this the scales are known well enough not to be averaged over.
@@ -78,6 +66,8 @@ class AdditiveFit:
         Whether the user stopped the search for the scales.
     solver : SolverReport
         Which solver was used.
+    epochs : int
+        Epochs of training that a network of the user's was linearised after.
     """
 
     phi: Held
@@ -91,6 +81,7 @@ class AdditiveFit:
     settings: int
     interrupted: bool
     solver: SolverReport
+    epochs: int = 0
 
     @property
     def phi_prior(self) -> Held:
@@ -104,60 +95,8 @@ class AdditiveFit:
         return dict(zip(names, self.top.log_scales.exp().tolist(), strict=True))
 
 
-def build_network(
-    event_time: Tensor, event_weight: Tensor, covariates: int, choices: DefaultChoices, seed: int
-) -> Additive:
-    """Return the network: time basis by the events, random draw of the inner network."""
-    inner = MLP(covariates, choices.hidden, choices.activation) if choices.hidden else None
-    generator = torch.Generator().manual_seed(seed)
-    origin = torch.zeros(0, dtype=torch.float64) if inner is None else sparse_draw(inner, generator)
-    return Additive(
-        covariates=covariates,
-        basis=place_basis(event_time, event_weight, choices.bumps),
-        offset=-math.log(choices.headroom - 1),
-        inner=inner,
-        origin=origin,
-        linear=choices.linear,
-        varying=choices.varying,
-        pairs=choices.pairs and 0 < covariates * (covariates - 1) // 2 <= _MOST_PAIRS,
-    )
-
-
-def build_prior(network: Additive, choices: DefaultChoices) -> GroupedPrior:
-    """Return the groups of weights with their hyper-priors, the weights of the network scaled by fan-in."""
-    d, linear = network.slopes, network.linear_size
-    unit = torch.ones(network.size, dtype=torch.float64)
-    unit[:d] = d
-    first = d + network.basis.size
-    second = first + network.changes
-    unit[first:second] = max(1, network.changes)
-    unit[second : linear - 1] = max(1, network.products)
-    unit[linear - 1] = _BIAS_SCALE**-2
-    if network.inner is not None:
-        for weight, bias in network.inner.layers(unit[linear:]):
-            # The layers are views: this fills the flat vector.
-            fan_in = weight.shape[1] + 1
-            weight.fill_(fan_in)
-            bias.fill_(fan_in)
-    ranges = {
-        "covariates": (0, d),
-        "trend": (d, d + 1),
-        "bumps": (d + 1, first),
-        "changes": (first, second),
-        "pairs": (second, linear - 1),
-        "network": (linear, network.size),
-    }
-    groups: list[Group] = []
-    for name, (start, stop) in ranges.items():
-        if name == "covariates" and choices.per_covariate:
-            groups += [Group(f"covariate {k}", k, k + 1, *_HYPER_PRIORS[name]) for k in range(start, stop)]
-        elif stop > start:
-            groups.append(Group(name, start, stop, *_HYPER_PRIORS[name]))
-    return GroupedPrior(unit, tuple(groups))
-
-
 def reduce_rows(
-    rows: LayeredRows,
+    rows: LayeredRows | JoinedRows,
     network: Additive,
     prior: GroupedPrior,
     importance: Tensor,
@@ -166,15 +105,21 @@ def reduce_rows(
     most: int = _MOST_DIRECTIONS,
 ) -> GroupedSolver:
     """Keep the linear path, and of products and network the directions that carry information."""
-    lead = LayeredRows(rows.layers[:1]).dense()
+    tail: Rows | None
+    if isinstance(rows, JoinedRows):
+        lead, tail = rows.lead.dense(), rows.tail
+    else:
+        lead = LayeredRows(rows.layers[:1]).dense()
+        tail = LayeredRows(rows.layers[1:]) if len(rows.layers) > 1 else None
     last = network.linear_size - 1
     first = last - network.products
     parts: list[tuple[Rows, bool]] = [(DenseRows(lead[:, :first]), True)]
     if network.products:
         parts.append((DenseRows(lead[:, first:last]), False))
     parts.append((DenseRows(lead[:, last:]), True))
-    if len(rows.layers) > 1:
-        parts.append((LayeredRows(rows.layers[1:]), False))
+    if tail is not None:
+        parts.append((tail, False))
+    most = max(_FEWEST_DIRECTIONS, min(most, _MOST_NUMBERS_OF_DIRECTIONS // len(prior.unit)))
     return grouped_solver(parts, prior.unit, importance, tolerance=tolerance, most=most)
 
 
@@ -188,6 +133,7 @@ def fit_additive(
     *,
     seed: int,
     verbose: bool | str | int = False,
+    module: ModuleNetwork | None = None,
 ) -> AdditiveFit:
     """Fit the model of the default preset.
 
@@ -205,12 +151,19 @@ def fit_additive(
         Seed of the draw at which the network is linearised.
     verbose : bool or "auto"
         Whether to show progress.
+    module : ModuleNetwork, optional
+        A network of the user's in place of the one that `choices` describe.
     """
-    network = build_network(time[event], weight[event], x.shape[1], choices, seed)
-    prior = build_prior(network, choices)
-    likelihood = _likelihood(time, event, entry, weight, x, network, choices)
+    network = build_network(time[event], weight[event], x.shape[1], choices, seed, module)
     # The crude rate of events; the bias of g makes up for what it misses.
-    phi = likelihood.event_count / float((weight * (time - entry)).sum())
+    phi = float(weight[event].sum()) / float((weight * (time - entry)).sum())
+    likelihood = _likelihood(time, event, entry, weight, x, network, choices)
+    epochs, spread = 0, 1.0
+    if module is not None:
+        likelihood, epochs = train_module(likelihood, phi, module, choices, seed, verbose)
+        assert isinstance(likelihood.network, Additive)
+        network, spread = likelihood.network, prior_spread(likelihood)
+    prior = build_prior(network, choices, spread)
     theta_star = torch.zeros(network.size, dtype=torch.float64)
     step = len(time) // _ROWS_TO_SEARCH
     some = slice(None, None, step) if step > 1 and bool(event[::step].any()) else slice(None)
@@ -260,6 +213,7 @@ def fit_additive(
         settings=len(settings),
         interrupted=interrupted,
         solver=report,
+        epochs=epochs,
     )
 
 
@@ -290,7 +244,7 @@ def _evidence(
         linearised = linearise_network(network, theta_star, points.time, likelihood.point_x)
         # In the middle of the prior every unit of exposure carries about the crude rate of information.
         importance = torch.cat([torch.zeros(points.events, dtype=torch.float64), phi * points.weight[points.events :]])
-        assert isinstance(linearised.rows, LayeredRows)
+        assert isinstance(linearised.rows, LayeredRows | JoinedRows)
         solver = reduce_rows(linearised.rows, network, prior, importance)
     return Evidence(
         likelihood=likelihood,

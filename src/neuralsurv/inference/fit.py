@@ -14,6 +14,8 @@ from neuralsurv.inference.linearise import Linearised, linearise
 from neuralsurv.inference.problem import Problem
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.hazard import ClosedForm, Half, MonteCarlo, Normaliser
+from neuralsurv.model.module_network import ModuleNetwork
+from neuralsurv.model.module_rows import StreamedRows
 from neuralsurv.model.network import MLP, Network
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Gamma, WeightPrior
@@ -28,6 +30,7 @@ from neuralsurv.solvers.krylov import KrylovSolver
 from neuralsurv.solvers.krylov_gaussian import KrylovGaussian
 from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver
 from neuralsurv.solvers.primal import PrimalSolver
+from neuralsurv.solvers.sampled import sampled_solver
 
 # A problem with more points than this many times those of the coarse problem is first solved coarsely.
 _WORTH_A_COARSE_PROBLEM = 3
@@ -35,6 +38,8 @@ _COARSE_RULE = GaussLegendre(8)
 _COARSE_ROWS = 1500
 # Information that the low-rank solver may give up, in nats; what it did give up is in the diagnostics.
 _INFORMATION_TOLERANCE = 1e-3
+# Directions of a network whose rows cannot be held: together at most so many numbers (1 GiB).
+_MOST_NUMBERS_OF_DIRECTIONS = 2**27
 # What the algebra of the sweeps may hold in memory.
 _MEMORY = 3 * 2**30
 
@@ -125,7 +130,9 @@ def choose_normaliser(choices: Choices, network: Network, prior: WeightPrior, se
     """Return Z: one half where that is exact, else as chosen."""
     kind = choices.normaliser
     if kind == "auto":
-        kind = "half" if network.symmetric else "closed-form"
+        # The closed form is linearised at zero weights, where a deep module has no derivative but its last bias's.
+        other = "monte-carlo" if isinstance(network, ModuleNetwork) else "closed-form"
+        kind = "half" if network.symmetric else other
     if kind == "half":
         if not network.symmetric:
             raise InputError("normaliser='half' is only right for a network whose prior is symmetric about 0.")
@@ -134,10 +141,17 @@ def choose_normaliser(choices: Choices, network: Network, prior: WeightPrior, se
 
 
 def build_problem(
-    time: Tensor, event: Tensor, entry: Tensor, weight: Tensor, x: Tensor, choices: Choices, seed: int
+    time: Tensor,
+    event: Tensor,
+    entry: Tensor,
+    weight: Tensor,
+    x: Tensor,
+    choices: Choices,
+    seed: int,
+    module: ModuleNetwork | None = None,
 ) -> Problem:
-    """Put data and model together, in scaled time."""
-    network = MLP(x.shape[1], choices.hidden, choices.activation)
+    """Put data and model together, in scaled time; a module takes the place of the network of `choices`."""
+    network = MLP(x.shape[1], choices.hidden, choices.activation) if module is None else module
     prior = WeightPrior.isotropic(network.size)
     return Problem(
         points=build_points(time, event, entry, weight, quadrature_rule(choices), choices.rho),
@@ -167,6 +181,18 @@ def coarse_problem(
     part = build_points(time[some], event[some], entry[some], share * weight[some], _COARSE_RULE, choices.rho)
     points = replace(part, row=some[part.row])
     return replace(problem, points=points) if len(problem.points) > _WORTH_A_COARSE_PROBLEM * len(points) else None
+
+
+def over_some(
+    problem: Problem, found: mode.Mode, module: ModuleNetwork, choices: Choices, seed: int
+) -> tuple[Problem, mode.Mode]:
+    """Hold all weights of a module at the mode but those that are Bayesian."""
+    assert isinstance(problem.network, ModuleNetwork)
+    network = replace(problem.network.with_weights(found.theta), names=module.names, symmetric=module.symmetric)
+    prior = WeightPrior.isotropic(network.size)
+    normaliser = choose_normaliser(choices, network, prior, seed)
+    part = replace(problem, network=network, weight_prior=prior, normaliser=normaliser)
+    return part, replace(found, theta=network.own, inverse_hessian=None)
 
 
 def _words(advance: Advance) -> mode.Report:
@@ -219,6 +245,8 @@ def make_solver(name: str, problem: Problem, linearised: Linearised, state: cavi
     if name == "krylov":
         return KrylovSolver(rows, precision)
     importance, _ = cavi.curvature_and_slope(problem, state.m, state.v, cavi.update_phi(problem, state.m, state.v))
+    if isinstance(rows, StreamedRows):
+        return sampled_solver(rows, precision, importance, max(1, _MOST_NUMBERS_OF_DIRECTIONS // len(precision)))
     return low_rank_solver(rows, precision, importance, tolerance=_INFORMATION_TOLERANCE)
 
 
@@ -268,6 +296,7 @@ def fit(
     seed: int,
     verbose: bool | str | int = False,
     warm: Tensor | None = None,
+    module: ModuleNetwork | None = None,
 ) -> Fit:
     """Fit the model of the paper.
 
@@ -287,8 +316,13 @@ def fit(
         Whether to show progress.
     warm : Tensor of shape (m,), optional
         The mode of an earlier fit, to start from in place of random draws; ignored if the network has changed.
+    module : ModuleNetwork, optional
+        A network of the user's in place of the MLP; the search for its mode starts at its own weights.
     """
-    problem = build_problem(time, event, entry, weight, x, choices, seed)
+    if module is not None:
+        choices = replace(choices, starts=1)
+    whole = None if module is None else module.over(module.trained) if module.names != module.trained else module
+    problem = build_problem(time, event, entry, weight, x, choices, seed, whole)
     if problem.phi_prior.shape - 1 + problem.event_count <= 0:
         raise InputError(
             f"the weights of the events add up to {problem.event_count:g}, too little for phi_prior with shape "
@@ -298,6 +332,9 @@ def fit(
     widest = max([x.shape[1] + 1, *choices.hidden])
     with threads_for(len(problem.points) * widest):
         start, objectives = find_mode(problem, choices, seed, verbose, warm, coarse)
+    if module is not None and module.names != module.trained:
+        problem, start = over_some(problem, start, module, choices, seed)
+        coarse = None
     linearised = linearise(problem, start.theta)
     choice = (
         choose(len(problem.points), problem.network.size, _MEMORY)

@@ -17,12 +17,15 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from neuralsurv.model.module_network import ModuleNetwork
+from neuralsurv.model.module_rows import JoinedRows
 from neuralsurv.model.network import MLP, Pullback
 from neuralsurv.model.rows import LayeredRows
 from neuralsurv.model.time_basis import TimeBasis
 
-# Within the training range.
+# Within the training range; fewer with a module, every pass through which is dear.
 _STOPS = 64
+_STOPS_OF_A_MODULE = 24
 # How many units of the inner network look at a second input.
 _SECOND_INPUT = 0.5
 
@@ -34,12 +37,12 @@ class Additive:
     Attributes
     ----------
     covariates : int
-        Number of covariates d.
+        Number of covariates d of the linear path: the first columns of x. Only a module sees further ones.
     basis : TimeBasis
         The columns B(t) and the clock z(t).
     offset : float
         o, the value of g in the middle of the prior.
-    inner : MLP or None
+    inner : MLP, ModuleNetwork or None
         f; its time input is the clock. None for a model without a network.
     origin : Tensor of shape (inner.size,)
         θ0; empty without a network.
@@ -54,7 +57,7 @@ class Additive:
     covariates: int
     basis: TimeBasis
     offset: float
-    inner: MLP | None
+    inner: MLP | ModuleNetwork | None
     origin: Tensor
     linear: bool = True
     varying: bool = False
@@ -93,22 +96,25 @@ class Additive:
     @property
     def hidden(self) -> tuple[int, ...]:
         """Widths of the hidden layers of the network; empty without one."""
-        return () if self.inner is None else self.inner.hidden
+        return self.inner.hidden if isinstance(self.inner, MLP) else ()
 
     @property
     def activation(self) -> str:
         """Activation of the hidden layers."""
-        return "" if self.inner is None else self.inner.activation
+        return self.inner.activation if isinstance(self.inner, MLP) else ""
 
     def stops(self, last: float) -> Tensor:
         """Return times from 0 to `last` or beyond, between which g changes little, for integrals over time."""
-        return self.basis.even_times(_STOPS, last)
+        count = _STOPS_OF_A_MODULE if isinstance(self.inner, ModuleNetwork) else _STOPS
+        return self.basis.even_times(count, last)
 
     def initial(self, generator: torch.Generator) -> Tensor:
         """Return zeros: the middle of the prior."""
         return torch.zeros(self.size, dtype=torch.float64)
 
-    def _linear(self, time: Tensor, x: Tensor) -> Tensor:
+    def columns(self, time: Tensor, x: Tensor) -> Tensor:
+        """Return the columns of the linear path, the time basis and the changing effects at P points."""
+        x = x[:, : self.covariates]
         parts = [x] if self.linear else []
         parts.append(self.basis.columns(time))
         if self.varying:
@@ -125,7 +131,7 @@ class Additive:
     def value(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
         """Return g at P points."""
         weights, bias, deviation = self._cut(theta)
-        g = self.offset + bias + self._linear(time, x) @ weights
+        g = self.offset + bias + self.columns(time, x) @ weights
         if self.inner is not None:
             clock = self.basis.clock(time)
             g = g + self.inner.value(self.origin + deviation, clock, x) - self.inner.value(self.origin, clock, x)
@@ -133,7 +139,7 @@ class Additive:
 
     def bind(self, time: Tensor, x: Tensor) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
         """Return the map from theta to g at these points and its pullback."""
-        columns = self._linear(time, x)
+        columns = self.columns(time, x)
         inner = None if self.inner is None else self.inner.bind(self.basis.clock(time), x)
         at_origin = 0.0 if inner is None else inner(self.origin)[0]
 
@@ -147,13 +153,15 @@ class Additive:
 
         return evaluate
 
-    def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, LayeredRows]:
+    def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, LayeredRows | JoinedRows]:
         """Return g and the rows of the Jacobian as outer products: the linear path is a layer with one output."""
-        layers = [(self._linear(time, x), torch.ones_like(time)[:, None])]
-        if self.inner is not None:
-            deviation = self._cut(theta)[2]
-            layers += self.inner.factors(self.origin + deviation, self.basis.clock(time), x)[1]
-        return self.value(theta, time, x), LayeredRows(tuple(layers))
+        linear = (self.columns(time, x), torch.ones_like(time)[:, None])
+        place = self.origin + self._cut(theta)[2]
+        if isinstance(self.inner, ModuleNetwork):
+            tail = self.inner.value_and_rows(place, self.basis.clock(time), x)[1]
+            return self.value(theta, time, x), JoinedRows(LayeredRows((linear,)), tail)
+        layers = [] if self.inner is None else self.inner.factors(place, self.basis.clock(time), x)[1]
+        return self.value(theta, time, x), LayeredRows((linear, *layers))
 
     def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
         """Return the rows of the Jacobian, shape (P, m)."""

@@ -90,7 +90,8 @@ class DenseRows:
 
     def gram(self, others: Rows, scale: Tensor) -> Tensor:
         """Return J diag(scale) J'ᵀ."""
-        product: Tensor = (self.matrix * scale) @ others.dense().T
+        # The other rows are often few, or one: scaling those spares a copy of these.
+        product: Tensor = self.matrix @ (others.dense() * scale).T
         return product
 
     def squared_norms(self, scale: Tensor) -> Tensor:

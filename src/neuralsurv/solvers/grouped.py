@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from neuralsurv.model.module_rows import StreamedRows
 from neuralsurv.model.rows import Rows
 from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver
+from neuralsurv.solvers.sampled import sampled_solver
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,12 @@ def grouped_solver(
             reduced.append(rows.dense() / precision.sqrt())
             remainders.append(unit.new_zeros(rows.shape[0]))
         else:
-            part = low_rank_solver(rows, precision, importance, tolerance=tolerance, most=most)
+            streamed = isinstance(rows, StreamedRows)
+            part = (
+                sampled_solver(rows, precision, importance, most)
+                if streamed
+                else low_rank_solver(rows, precision, importance, tolerance=tolerance, most=most)
+            )
             bases.append(part.basis)
             reduced.append(part.reduced)
             remainders.append(part.remainder)

@@ -1,0 +1,99 @@
+"""Covariates as users hold them (tables of any library, matrices, parts) become one DataFrame."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from neuralsurv.data.parts import as_array, as_cells, container_of, is_tabular, named_parts
+from neuralsurv.errors import InputError
+
+
+def is_table(X: Any) -> bool:
+    """Return whether the columns of X have names of their own."""
+    return isinstance(X, pd.DataFrame) or hasattr(X, "__dataframe__")
+
+
+def as_frame(X: Any) -> pd.DataFrame:
+    """Return covariates as a DataFrame; a matrix gets the names x0, x1, … and any other table is converted.
+
+    Parameters
+    ----------
+    X : DataFrame, array-like of shape (N, d), an object of the dataframe interchange protocol, or parts
+        The covariates. Of parts (a dict, a tuple, an array with three axes or more), the columns of tables come first,
+        then one column of arrays for every other part.
+    """
+    if isinstance(X, pd.DataFrame):
+        return X
+    if container_of(X) != "table":
+        return _join_parts(named_parts(X))
+    if is_table(X):
+        with warnings.catch_warnings():
+            # Newer versions announce that the interchange protocol will give way to Arrow's; this call then uses that.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return pd.api.interchange.from_dataframe(X)
+    if hasattr(X, "toarray"):
+        raise InputError(f"X is a sparse matrix of type {type(X).__name__}; dense data is required: use X.toarray().")
+    array = _as_matrix(X)
+    try:
+        return pd.DataFrame(array, columns=[f"x{k}" for k in range(array.shape[1])]).infer_objects()
+    except OverflowError as error:
+        raise InputError(f"X holds a number that is out of range: {error}; correct it.") from error
+
+
+def part_columns(name: str, part: Any) -> dict[str, Any]:
+    """Return the columns of one part by the names that they have in the joined table."""
+    if not is_tabular(part):
+        return {name: as_cells(part, name)}
+    if isinstance(part, pd.DataFrame) or is_table(part):
+        frame = as_frame(part)
+        return {f"{name}.{column}": frame.iloc[:, k].array for k, column in enumerate(frame.columns)}
+    array = as_array(part)
+    if array.ndim < 2:
+        return {name: array.reshape(-1)}
+    return {f"{name}[{k}]": array[:, k] for k in range(array.shape[1])}
+
+
+def _join_parts(parts: dict[str, Any]) -> pd.DataFrame:
+    columns = {name: part_columns(name, part) for name, part in parts.items()}
+    rows = {name: len(next(iter(part.values()), ())) for name, part in columns.items()}
+    first = next(iter(rows))
+    for name, count in rows.items():
+        if count != rows[first]:
+            raise InputError(
+                f"part {name!r} of X has {count} rows and part {first!r} has {rows[first]}; every part needs one for "
+                "each person."
+            )
+    index = next((part.index for part in parts.values() if isinstance(part, pd.DataFrame)), None)
+    ordered = sorted(parts, key=lambda name: not is_tabular(parts[name]))
+    joined: dict[str, Any] = {}
+    for name in ordered:
+        for column, values in columns[name].items():
+            if column in joined:
+                raise InputError(f"part {name!r} of X makes a second column {column!r}; give the part another name.")
+            joined[column] = values
+    return pd.DataFrame({column: pd.Series(values, index=index) for column, values in joined.items()}, index=index)
+
+
+def _as_matrix(X: Any) -> np.ndarray:
+    try:
+        array = np.asarray(X)
+        if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
+            # NumPy turned the numbers among the text of a list into text.
+            array = np.asarray(X, dtype=object)
+    except ValueError as error:
+        raise InputError(f"X cannot be read as rows and columns: {error}; give every row the same length.") from error
+    if array.dtype.kind == "c":
+        raise InputError("Complex data not supported: X holds complex numbers; give real ones.")
+    if array.ndim != 2:
+        raise InputError(
+            f"X has {array.ndim} dimension(s), shape {array.shape}; it needs two, rows and columns. Reshape your data: "
+            "X.reshape(-1, 1) for a single covariate, X.reshape(1, -1) for a single row."
+        )
+    if isinstance(X, np.ma.MaskedArray):
+        array = array.astype(object)
+        array[np.ma.getmaskarray(X)] = None
+    return array
