@@ -88,7 +88,8 @@ def fit(folder: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     before, began = peak(), (time.perf_counter(), time.process_time())
     model = NeuralSurv(hidden=(8,), quadrature_points=8, random_state=0, draws=200, verbose=False)
-    model.fit_stream(folder, time="time", event="event", method="mini-batch", training_passes=1, passes=1)
+    passes = {"training_passes": 1, "passes": 1, "training_batch_size": 1024}
+    model.fit_stream(folder, time="time", event="event", method="mini-batch", **passes)
     seconds, cpu, after = time.perf_counter() - began[0], time.process_time() - began[1], peak()
     people = cohort(500, seed=2**31).drop(columns=["time", "event"])
     a, b = (part[:, None] for part in rates(people.to_numpy()))

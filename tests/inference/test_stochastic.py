@@ -136,7 +136,7 @@ def test_steps_on_samples_of_the_default_agree_with_sweeps():
     # Stated tolerance: means within 0.1 posterior standard deviations (root mean square), variances within 2 %.
     terms, mode = held_terms(star=0.1)
     exact = inference(terms, mode).sweep(tolerance=1e-8, most=60)
-    steps = inference(terms, mode).step(blocks=2, passes=16, seed=1)
+    steps = inference(terms, mode).step(blocks=2, passes=24, seed=1)
     assert_close_beliefs(terms, exact, steps, mean=0.1, variance=0.02)
     assert steps.converged
     assert steps.moved < 1

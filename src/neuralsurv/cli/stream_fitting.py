@@ -15,9 +15,9 @@ from typing import Any
 
 from neuralsurv.cli.files import check_new, file_size
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.names import check_known
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.errors import InputError, NeuralSurvWarning, ProcessLostError
+from neuralsurv.names import check_known
 
 # What a table that is read as a whole can have and a stream cannot.
 _NOT_STREAMED = ("id", "event_values", "start_date", "end_date", "entry_date", "unit", "date_format", "categorical",

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.kept_directions import Belief
 from neuralsurv.inference.distributed import Team
 from neuralsurv.inference.keeping import Keeper, Snapshot
+from neuralsurv.inference.kept_directions import Belief
 from neuralsurv.inference.packed import PackedRows, groups, permutation
 from neuralsurv.inference.terms import Terms
 

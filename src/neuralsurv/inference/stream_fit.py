@@ -13,10 +13,10 @@ from torch import Tensor
 from neuralsurv.data.survey import Survey
 from neuralsurv.errors import InputError
 from neuralsurv.inference.additive_fit import build_network, build_prior
-from neuralsurv.inference.kept_directions import Directions, choose_directions
 from neuralsurv.inference.distributed import Team
 from neuralsurv.inference.fit import SolverReport, choose_normaliser, quadrature_rule
 from neuralsurv.inference.keeping import Keeper
+from neuralsurv.inference.kept_directions import Directions, choose_directions
 from neuralsurv.inference.learning import Objective, Training, learn_features
 from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.packed import PackedRows, RowBatch, permutation

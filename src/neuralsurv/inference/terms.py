@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from neuralsurv.inference.cavi import phi_shape
-from neuralsurv.inference.kept_directions import Belief, Directions, Information
 from neuralsurv.inference.evidence import gamma_divergence
 from neuralsurv.inference.gaussian import bounded_expectations, expectations
+from neuralsurv.inference.kept_directions import Belief, Directions, Information
 from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.packed import RowBatch
 from neuralsurv.inference.problem import Likelihood
