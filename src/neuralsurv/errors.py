@@ -53,3 +53,7 @@ class QuadratureWarning(NeuralSurvWarning):
 
 class StorageError(NeuralSurvError, OSError):
     """A model file could not be written or read; nothing was lost and nothing was run."""
+
+
+class ProcessLostError(NeuralSurvError, RuntimeError):
+    """A process of a distributed fit is gone; what its checkpoint holds is intact."""

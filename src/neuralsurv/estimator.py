@@ -36,6 +36,7 @@ from neuralsurv.prediction import Curve, Prediction
 from neuralsurv.predictor import Predictor
 from neuralsurv.presets import Choices, DefaultChoices, resolve
 from neuralsurv.sampled_posterior import sampled_posterior
+from neuralsurv.streaming import StreamMethods
 from neuralsurv.summary import Summary, summarise
 
 # Parameters of the constructor that are not choices of the model.
@@ -48,7 +49,7 @@ _INFERENCES = ("variational", "importance", "gibbs")
 _MOST_TIMES = 1000
 
 
-class NeuralSurv(PlotMethods, BaseEstimator):
+class NeuralSurv(StreamMethods, PlotMethods, BaseEstimator):
     """Bayesian neural survival model.
 
     The hazard is phi · t^(rho−1) · σ(g(t, x)) / Z with g a Bayesian neural network. Parameters left at None take the

@@ -41,6 +41,8 @@ VARIANTS: dict[Variant, str] = {
 
 LARGEST_EXPONENT = 700.0
 """The exponential of this is still a number."""
+LARGEST_BLOCK = 2**19
+"""Points at which the network is evaluated at once."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,14 @@ class LogRisk:
                 values = self.network(covariates).expand(-1, len(times))
             else:
                 scaled, _ = self.labels.transform(times, np.ones(len(times)))
-                clock = torch.from_numpy(np.tile(as_input(scaled), len(x))).reshape(-1, 1)
-                values = self.network(covariates.repeat_interleave(len(times), dim=0), clock).reshape(len(x), -1)
+                clock = torch.from_numpy(as_input(scaled)).reshape(-1, 1)
+                # In blocks: a large cohort at all its event times would not fit into memory.
+                step = max(1, LARGEST_BLOCK // max(1, len(times)))
+                blocks = [
+                    self.network(block.repeat_interleave(len(times), dim=0), clock.repeat(len(block), 1))
+                    for block in torch.split(covariates, step)
+                ]
+                values = torch.cat(blocks).reshape(len(x), -1)
         self.network.train(training)
         log_risks: Floats = values.double().numpy()
         return log_risks

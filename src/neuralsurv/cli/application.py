@@ -125,6 +125,13 @@ def fit(
     draws: a.Draws = None,
     setting: a.Setting = None,
     seed: a.Seed = None,
+    stream: a.Stream = False,
+    method: a.Method = "auto",
+    passes: a.Passes = None,
+    training_passes: a.TrainingPasses = None,
+    batch_size: a.BatchSize = None,
+    checkpoint: a.CheckpointFile = None,
+    own_rows: a.OwnRows = False,
     config: a.ConfigFile = None,
     write_config: a.WriteConfig = None,
     force: a.Force = False,
@@ -136,10 +143,17 @@ def fit(
     Text columns become indicators, gaps are filled and marked, and columns that cannot be used are left out; the
     command says so for each.
     """
+    from neuralsurv.cli import stream_fitting
     from neuralsurv.cli.fitting import run
 
     settings, found = _settings(locals(), config)
     model = {**found.model, **model_settings(preset, hidden, seed, draws, setting)}
+    streamed = stream_fitting.StreamSettings(stream, method, passes, training_passes, batch_size, checkpoint, own_rows)
+    if streamed.wanted:
+        messages = Messages(machine=json, quiet=quiet)
+        stream_fitting.run(settings, streamed, model, out or found.out, force=force, messages=messages)
+        return
+    streamed.check_unused()
     run(settings, model, out or found.out, write_config, force=force, messages=Messages(machine=json, quiet=quiet))
 
 

@@ -11,6 +11,7 @@ from neuralsurv.cli.settings import UNITS
 
 _COLUMNS, _DATES, _TABLE, _MODEL, _RUN = "Columns", "Dates", "Table", "Model", "Run"
 _SCORES, _QUESTION, _REPORT, _SERVICE, _LIMITS = "Evaluation", "Prediction", "Report", "Service", "Limits"
+_STREAM = "Large cohorts"
 
 
 def _remember(context: typer.Context, value: bool) -> bool:
@@ -41,9 +42,15 @@ def complete_unit(incomplete: str) -> list[str]:
     return [unit for unit in UNITS if unit.startswith(incomplete)]
 
 
-def _column(name: str, text: str, panel: str = _COLUMNS) -> Any:
+def _column(name: str, text: str, panel: str = _COLUMNS, *others: str) -> Any:
     return typer.Option(
-        name, help=text, metavar="COLUMN", rich_help_panel=panel, show_default=False, autocompletion=complete_column
+        name,
+        *others,
+        help=text,
+        metavar="COLUMN",
+        rich_help_panel=panel,
+        show_default=False,
+        autocompletion=complete_column,
     )
 
 
@@ -56,7 +63,11 @@ Data = Annotated[
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that fit wrote.", show_default=False)]
 Time = Annotated[str | None, _column("--time", "Follow-up time.")]
-Event = Annotated[str | None, _column("--event", "Whether it ended with the event: 1 or 0, true or false.")]
+# torchrun takes --event for an option of its own, cut short; the longer name is for there.
+Event = Annotated[
+    str | None,
+    _column("--event", "Whether it ended with the event: 1 or 0, true or false.", _COLUMNS, "--event-column"),
+]
 EventValue = Annotated[
     list[str] | None,
     _option("--event-value", "Value of the event column that means the event; may be repeated.", _COLUMNS, "VALUE"),
@@ -99,6 +110,28 @@ Setting = Annotated[
     list[str] | None, _option("--set", "Any other argument of NeuralSurv; may be repeated.", _MODEL, "NAME=VALUE")
 ]
 Seed = Annotated[int | None, _option("--seed", "Seed of all that is random; 0 if not given.", _MODEL, "N")]
+Stream = Annotated[
+    bool,
+    _option("--stream", "Read Parquet files (a file, a folder, a pattern) as a stream; memory stays small.", _STREAM),
+]
+Method = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        help="How the posterior of a stream is found: auto, exact or mini-batch.",
+        rich_help_panel=_STREAM,
+        metavar="NAME",
+    ),
+]
+Passes = Annotated[int | None, _option("--passes", "Passes of the mini-batch method.", _STREAM, "N")]
+TrainingPasses = Annotated[int | None, _option("--training-passes", "Passes of feature learning.", _STREAM, "N")]
+BatchSize = Annotated[int | None, _option("--batch-size", "Rows of a mini-batch step.", _STREAM, "N")]
+CheckpointFile = Annotated[
+    Path | None, _option("--checkpoint", "Save the state here, and go on from it if it is there.", _STREAM, "FILE")
+]
+OwnRows = Annotated[
+    bool, _option("--own-rows", "Under torchrun: every process reads files of its own under this name.", _STREAM)
+]
 ConfigFile = Annotated[
     Path | None, _option("--config", "TOML file with settings; what is typed comes before it.", _RUN, "FILE")
 ]

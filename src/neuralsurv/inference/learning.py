@@ -1,0 +1,199 @@
+r"""Feature learning: mini-batch training of the mode (MAP) by Adam.
+
+The objective is a sum over rows plus the prior,
+
+.. math:: \sum_\text{events} w\,\mathrm{softplus}(-g) + \phi\sum_\text{nodes} c\,\sigma(g)
+          + \tfrac12\theta^\top T\theta,
+
+and a step uses the rows of a few blocks in its place, times the number of blocks over those used: an unbiased estimate,
+since every pass goes through the blocks in a fresh random order. Where φ is not held, it follows from a running average
+of the exposure Σ c σ(g). Steps shrink to nothing along half a cosine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from neuralsurv.errors import NotFiniteError
+from neuralsurv.inference.distributed import Team
+from neuralsurv.inference.keeping import Keeper, Snapshot
+from neuralsurv.inference.packed import PackedRows, RowBatch, groups, permutation
+from neuralsurv.model.hazard import Normaliser
+from neuralsurv.model.network import Network
+from neuralsurv.model.points import build_points
+from neuralsurv.model.quadrature import Rule
+
+STAGE = "features"
+_MEAN_DECAY, _SQUARE_DECAY, _FLOOR = 0.9, 0.999, 1e-8
+# Steps in which the rate rises to its largest value
+_WARM_UP = 100
+# … but no more than this share of all steps.
+_WARM_UP_SHARE = 0.1
+# How fast the running average of the exposure forgets.
+_EXPOSURE_SHARE = 0.05
+
+Report = Callable[[int, int, float], None]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The objective on a batch.
+
+    Attributes
+    ----------
+    network, normaliser, rho
+        The hazard.
+    rule : callable
+        From the number of a pass and of a block to the quadrature rule of its rows; a rule with few random nodes is
+        cheaper than one with many fixed ones, and right on average.
+    precision : Tensor of shape (m,)
+        Prior precision T.
+    phi : callable
+        From the exposure Σ c σ(g) of all rows to φ; constant where φ is held.
+    """
+
+    network: Network
+    normaliser: Normaliser
+    rho: float
+    rule: Callable[[int, int], Rule]
+    precision: Tensor
+    phi: Callable[[float], float]
+
+    def batch(self, rows: RowBatch, rule: Rule, theta: Tensor, phi: float) -> Tensor:
+        """Return Σ softplus(−g) of the events, Σ c σ(g), and the gradient, of a batch: shape (2 + m,)."""
+        points = build_points(rows.time, rows.event, rows.entry, rows.weight, rule, self.rho)
+        x = rows.x[points.row]
+        events = points.events
+        mass = points.weight[events:] / self.normaliser(points.time[events:], x[events:])
+        g, pullback = self.network.bind(points.time, x)(theta)
+        share = torch.sigmoid(g[events:])
+        weight = points.weight[:events]
+        slope = torch.cat([-weight * torch.sigmoid(-g[:events]), phi * mass * (share - share.square())])
+        values = torch.stack([weight @ softplus(-g[:events]), mass @ share])
+        return torch.cat([values, pullback(slope)])
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train.
+
+    Attributes
+    ----------
+    passes : int
+        Passes through the rows; 0 for none.
+    blocks : int
+        Blocks of rows a step.
+    rate : float
+        Largest step of Adam.
+    seed : int
+        Of the order of the blocks.
+    """
+
+    passes: int
+    blocks: int
+    rate: float
+    seed: int
+
+    def steps(self, blocks: int) -> int:
+        """Return the number of steps for so many blocks of rows."""
+        return self.passes * max(1, round(blocks / self.blocks))
+
+
+@dataclass
+class _Adam:
+    step: int
+    theta: Tensor
+    mean: Tensor
+    square: Tensor
+    exposure: float
+    value: float
+
+    def snapshot(self) -> Snapshot:
+        numbers = {"step": self.step, "exposure": self.exposure, "value": self.value}
+        tensors = {"theta": self.theta, "adam_mean": self.mean, "adam_square": self.square}
+        return Snapshot(STAGE, numbers, {name: tensor.clone() for name, tensor in tensors.items()})
+
+    def move(self, gradient: Tensor, rate: float) -> None:
+        """Take one step; in place, since m may be large."""
+        self.step += 1
+        self.mean.lerp_(gradient, 1 - _MEAN_DECAY)
+        self.square.mul_(_SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - _SQUARE_DECAY)
+        spread = (self.square / (1 - _SQUARE_DECAY**self.step)).sqrt_().add_(_FLOOR)
+        self.theta.addcdiv_(self.mean, spread, value=-rate / (1 - _MEAN_DECAY**self.step))
+
+
+def learn_features(
+    objective: Objective,
+    rows: PackedRows,
+    team: Team,
+    start: Tensor,
+    exposure: float,
+    row_count: int,
+    training: Training,
+    keeper: Keeper,
+    report: Report = lambda step, total, value: None,
+) -> Tensor:
+    """Return the mode, trained from `start`.
+
+    Parameters
+    ----------
+    objective : Objective
+        What is lowered.
+    rows : PackedRows
+        The rows.
+    team : Team
+        The processes that share them.
+    start : Tensor of shape (m,)
+        Where to start.
+    exposure : float
+        A first guess of Σ c σ(g) over all rows, for φ.
+    row_count : int
+        Number of all rows.
+    training : Training
+        How to train.
+    keeper : Keeper
+        Where snapshots go.
+    report : callable
+        Called after each step with its number, the number of all steps and the running objective, per row.
+    """
+    found = keeper.resumed(STAGE)
+    if found is None:
+        state = _Adam(0, start.clone(), torch.zeros_like(start), torch.zeros_like(start), exposure, math.nan)
+    else:
+        theta, mean, square = (found.tensors[name].clone() for name in ("theta", "adam_mean", "adam_square"))
+        numbers = found.numbers
+        state = _Adam(int(numbers["step"]), theta, mean, square, numbers["exposure"], numbers["value"])
+    total = training.steps(rows.blocks)
+    each = max(1, total // max(1, training.passes))
+    warm_up = max(1, min(_WARM_UP, round(_WARM_UP_SHARE * total)))
+    order: list[np.ndarray] = []
+    for step in range(state.step, total):
+        number, place = divmod(step, each)
+        if not order or place == 0:
+            order = groups(permutation(rows.blocks, training.seed, number), training.blocks)
+        chosen = order[place]
+        phi = objective.phi(state.exposure)
+        local = start.new_zeros(2 + len(start))
+        for block, batch in rows.read(chosen):
+            local += objective.batch(batch, objective.rule(number, block), state.theta, phi)
+        sums = team.sum(local) * (rows.blocks / len(chosen))
+        pull = objective.precision * state.theta
+        value = (float(sums[0] + phi * sums[1]) + float(state.theta @ pull) / 2) / row_count
+        if not math.isfinite(value):
+            raise NotFiniteError(
+                f"the objective became {value} in step {step + 1}; look for extreme covariates or times."
+            )
+        state.value = value if math.isnan(state.value) else state.value + _EXPOSURE_SHARE * (value - state.value)
+        state.exposure += _EXPOSURE_SHARE * (float(sums[1]) - state.exposure)
+        decay = 0.5 * (1 + math.cos(math.pi * step / total))
+        state.move((sums[2:] + pull) / row_count, training.rate * min(1.0, (step + 1) / warm_up) * decay)
+        keeper.offer(state.snapshot)
+        report(step + 1, total, state.value)
+    return state.theta

@@ -1,0 +1,105 @@
+"""Feature learning: gradients, unbiased samples, the mode of a problem that has one, and going on."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from inference.problems import problem_of
+from inference.streamed_problems import COHORT, pack
+from inference.test_stochastic import Kept, KilledError
+from neuralsurv.errors import NotFiniteError
+from neuralsurv.inference import mode
+from neuralsurv.inference.distributed import Alone
+from neuralsurv.inference.keeping import NoKeeper
+from neuralsurv.inference.learning import Objective, Training, learn_features
+from neuralsurv.inference.packed import RowBatch
+from neuralsurv.model.hazard import Half
+from neuralsurv.model.network import MLP
+from neuralsurv.model.quadrature import GaussLegendre, RandomLog
+
+RULE = GaussLegendre(8)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    packed = pack(COHORT)
+    yield packed
+    packed.close()
+
+
+def objective(network, phi=lambda exposure: 1.7, rule=lambda number, block: RULE):
+    return Objective(network, Half(), 1.0, rule, torch.full((network.size,), 2.0, dtype=torch.float64), phi)
+
+
+def train(rows, network, passes, *, rate=0.05, phi=lambda exposure: 1.7, keeper=None, report=lambda *_: None):
+    start = network.initial(torch.Generator().manual_seed(0))
+    training = Training(passes, 2, rate, seed=0)
+    return learn_features(
+        objective(network, phi), rows, Alone(), start, 1.0, len(COHORT.time), training, keeper or NoKeeper(), report
+    )
+
+
+def test_the_gradient_of_a_batch_is_that_of_its_value():
+    network = MLP(3, (4,), "tanh")
+    theta = network.initial(torch.Generator().manual_seed(1))
+    batch = RowBatch(*COHORT.arguments)
+    given = objective(network)
+    sums = given.batch(batch, RULE, theta, 1.7)
+    for place in (0, 7, 20):
+        ends = []
+        for sign in (1, -1):
+            moved = theta.clone()
+            moved[place] += sign * 1e-5
+            value = given.batch(batch, RULE, moved, 1.7)
+            ends.append(float(value[0] + 1.7 * value[1]))
+        assert float(sums[2 + place]) == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5, abs=1e-6)
+
+
+def test_with_a_linear_g_training_ends_at_the_mode_that_the_direct_search_finds(rows):
+    # phi follows from the running exposure, as in the paper's objective.
+    network = MLP(3, (), "tanh")
+    precision = torch.full((network.size,), 2.0, dtype=torch.float64)
+    problem = problem_of(COHORT, network, rule=RULE, precision=precision)
+    expected = mode.direct(problem, torch.zeros(network.size, dtype=torch.float64), tolerance=1e-10)
+    factor = problem.phi_prior.shape - 1 + problem.event_count
+    found = train(rows, network, 400, phi=lambda exposure: factor / (problem.phi_prior.rate + exposure))
+    torch.testing.assert_close(found, expected.theta, rtol=0.05, atol=0.02)
+    assert mode.objective(problem, found) == pytest.approx(expected.objective, abs=0.1)
+
+
+def test_steps_lower_the_objective_and_are_reported(rows):
+    values = []
+    train(rows, MLP(3, (4,), "tanh"), 30, report=lambda step, total, value: values.append((step, total, value)))
+    steps = Training(30, 2, 0.05, 0).steps(rows.blocks)
+    assert [value[:2] for value in values] == [(k + 1, steps) for k in range(steps)]
+    assert values[-1][2] < values[0][2] - 0.1
+
+
+def test_random_nodes_are_right_on_average():
+    entry, time = torch.full((4000,), 0.2, dtype=torch.float64), torch.full((4000,), 0.9, dtype=torch.float64)
+    nodes = RandomLog(3, 0.1, (5,)).nodes(entry, time, 1.0)
+    each = (nodes.weight * nodes.time.square()).reshape(4000, 3).sum(1)
+    exact = (0.9**3 - 0.2**3) / 3
+    # Means of 4,000 independent rows, at the false-alarm rate of all random tests.
+    from false_alarm import z_bound
+
+    assert abs(float(each.mean()) - exact) < z_bound() * float(each.std()) / math.sqrt(4000)
+    again = RandomLog(3, 0.1, (5,)).nodes(entry, time, 1.0)
+    assert torch.equal(nodes.time, again.time)
+    assert not torch.equal(nodes.time, RandomLog(3, 0.1, (6,)).nodes(entry, time, 1.0).time)
+
+
+def test_training_that_is_killed_and_goes_on_ends_with_the_same_bits(rows):
+    network = MLP(3, (4,), "tanh")
+    expected = train(rows, network, 4)
+    dying = Kept(dies_after=5)
+    with pytest.raises(KilledError):
+        train(rows, network, 4, keeper=dying)
+    assert torch.equal(train(rows, network, 4, keeper=Kept(dying.snapshots[-1])), expected)
+
+
+def test_an_objective_that_is_not_a_number_is_named(rows):
+    with pytest.raises(NotFiniteError, match="the objective became nan in step 1"):
+        train(rows, MLP(3, (), "tanh"), 1, phi=lambda exposure: float(np.nan))
