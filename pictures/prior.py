@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neuralsurv import NeuralSurv
 from neuralsurv.data.simulate import Cohort
-from neuralsurv.inference.additive_fit import build_prior
+from neuralsurv.inference.additive_model import build_prior
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import hazard
 from neuralsurv.model.network import MLP

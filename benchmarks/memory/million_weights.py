@@ -86,9 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=200, help="rows of the cohort (default: 200)")
-    parser.add_argument(
-        "--width", type=int, default=1000, help="units of each hidden layer (default: 1000)"
-    )
+    parser.add_argument("--width", type=int, default=1000, help="units of each hidden layer (default: 1000)")
     parser.add_argument("--people", type=int, default=2, help="people to predict for (default: 2)")
     parser.add_argument("--draws", type=int, default=100, help="posterior draws (default: 100)")
     parser.add_argument("--epochs", type=int, default=5, help="epochs of training before it (default: 5)")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.inference import cavi
-from neuralsurv.inference.additive_fit import build_network, build_prior
+from neuralsurv.inference.additive_model import build_network, build_prior
 from neuralsurv.inference.gaussian import Ascent
 from neuralsurv.inference.gibbs import LinearModel, sample
 from neuralsurv.inference.linearise import linearise, linearise_network

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from inference.problems import Rows, simulated
-from neuralsurv.inference.additive_fit import build_network, build_prior
+from neuralsurv.inference.additive_model import build_network, build_prior
 from neuralsurv.inference.distributed import Alone
 from neuralsurv.inference.kept_directions import Directions
 from neuralsurv.inference.packed import PackedRows, Packer

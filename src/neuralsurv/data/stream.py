@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from neuralsurv.data.features import as_frame
+from neuralsurv.data.frames import as_frame
 from neuralsurv.errors import InputError
 
 CHUNK_ROWS = 8192

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neuralsurv.data.survey import Survey
 from neuralsurv.errors import InputError
-from neuralsurv.inference.additive_fit import build_network, build_prior
+from neuralsurv.inference.additive_model import build_network, build_prior
 from neuralsurv.inference.distributed import Team
 from neuralsurv.inference.fit import SolverReport, choose_normaliser, quadrature_rule
 from neuralsurv.inference.keeping import Keeper
