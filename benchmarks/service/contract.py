@@ -39,7 +39,7 @@ def send(operation: Any, mode: GenerationMode, examples: int, seed: int) -> Coun
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(case=operation.as_strategy(generation_mode=mode))
     def one(case: Any) -> None:
-        seen[case.call_and_validate(checks=CHECKS).status_code] += 1
+        seen[case.call_and_validate(checks=CHECKS, timeout=60).status_code] += 1
 
     use_seed(seed)(one)()
     return seen

@@ -155,6 +155,14 @@ class TestRefusals:
         detail = refused(service.post("/predict", json={"people": [PERSON], "times": [1.0], **question}), 422)
         assert re.search(sentence, detail)
 
+    @pytest.mark.parametrize("name", ["times", "horizon", "given"])
+    def test_times_of_which_nothing_is_known(self, service, name):
+        far = 10 * model().time_scale_
+        for value, status in ((far, 200), (np.nextafter(far, 2 * far), 422)):
+            answer = ask(service, **{name: [value] if name == "times" else value}, quantities=["rmst", "survival"])
+            assert answer.status_code == status, answer.text
+        assert re.search(rf"{name}: \S+ lies beyond \S+, 10 times the last training time", refused(answer, 422))
+
     def test_many_faults_are_not_all_listed(self, service):
         assert refused(ask(service, times=[-1.0] * 9), 422).endswith("(and 4 more).")
 

@@ -38,7 +38,12 @@ def test_the_document_is_about_the_model(document):
     assert set(person["properties"]) == {column.name for column in model().encoding_.columns}
     assert sorted(person["required"]) == ["age", "smoker", "visits"]
     assert set(document["paths"]) == {"/predict", "/model", "/health", "/metrics"}
-    assert document["components"]["schemas"]["PredictRequest"]["properties"]["people"]["maxItems"] == Limits().people
+    asked = document["components"]["schemas"]["PredictRequest"]["properties"]
+    assert asked["people"]["maxItems"] == Limits().people
+    farthest = 10 * model().time_scale_
+    assert asked["times"]["items"]["maximum"] == farthest
+    for name in ("horizon", "given"):
+        assert asked[name]["anyOf"][0]["maximum"] == farthest
 
 
 def test_its_examples_are_answered(document, path):
@@ -82,7 +87,7 @@ def send(operation, mode, examples):
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(case=operation.as_strategy(generation_mode=mode))
     def one(case):
-        seen[case.call_and_validate(checks=CHECKS).status_code] += 1
+        seen[case.call_and_validate(checks=CHECKS, timeout=60).status_code] += 1
 
     one()
     return seen

@@ -21,7 +21,7 @@ from neuralsurv import __version__
 from neuralsurv.errors import ColumnError, InputError, OutOfTimeError
 from neuralsurv.service.answers import ALONG_TIMES, Deadline, Question, answer
 from neuralsurv.service.gate import FAULT, Access, Gate
-from neuralsurv.service.limits import Limits
+from neuralsurv.service.limits import FARTHEST, Limits
 from neuralsurv.service.metrics import CONTENT_TYPE, Metrics
 from neuralsurv.service.model_watch import ModelWatch, ReadyModel
 from neuralsurv.service.openapi import openapi_document
@@ -108,6 +108,7 @@ class Service:
             )
         if along and not times:
             raise InputError(f"times: {along[0]} needs at least one time.")
+        _check_far(asked, ready.predictor.time_scale)
         return Question(
             people=people_table(asked.people, ready.features),
             times=tuple(asked.times),
@@ -200,6 +201,17 @@ def create_app(
     if page is not None:
         access = Access(access.token, access.hosts, (*access.open_paths, *page(app)))
     return Gate(app, access, limits, service.metrics, _PATHS)
+
+
+def _check_far(asked: PredictRequest, last: float) -> None:
+    """Refuse times so far beyond the training range that nothing can be said of them."""
+    for name, values in (("times", asked.times), ("horizon", [asked.horizon]), ("given", [asked.given])):
+        far = [value for value in values if value is not None and value > FARTHEST * last]
+        if far:
+            raise InputError(
+                f"{name}: {far[0]:g} lies beyond {FARTHEST * last:g}, {FARTHEST:g} times the last training time; ask "
+                "for earlier times."
+            )
 
 
 def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from neuralsurv.service.features import Feature
-from neuralsurv.service.limits import Limits
+from neuralsurv.service.limits import FARTHEST, Limits
 from neuralsurv.service.model_watch import ReadyModel
 from neuralsurv.service.schemas import ProblemDocument
 
@@ -41,7 +41,13 @@ def openapi_document(app: FastAPI, ready: ReadyModel, limits: Limits, *, token: 
         schemas.pop(unused, None)
     request = schemas["PredictRequest"]
     request["properties"]["people"].update(items={"$ref": "#/components/schemas/Person"}, maxItems=limits.people)
-    request["properties"]["times"]["maxItems"] = limits.times
+    times, farthest = request["properties"]["times"], FARTHEST * ready.predictor.time_scale
+    times["maxItems"] = limits.times
+    times["items"]["maximum"] = farthest
+    for name in ("horizon", "given"):
+        for kind in request["properties"][name]["anyOf"]:
+            if kind["type"] == "number":
+                kind["maximum"] = farthest
     predict = document["paths"]["/predict"]["post"]
     predict["requestBody"]["content"]["application/json"]["examples"] = examples(ready)
     if token:

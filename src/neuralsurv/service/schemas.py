@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Quantity = Literal["survival", "hazard", "cumulative_hazard", "quantile", "rmst", "event_time"]
-Time = Annotated[float, Field(ge=0, le=1e300, allow_inf_nan=False, description="In the unit of the training data.")]
+Time = Annotated[float, Field(ge=0, allow_inf_nan=False, description="In the unit of the training data.")]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -37,12 +37,12 @@ class PredictRequest(BaseModel):
     horizon: float | None = Field(
         default=None,
         gt=0,
-        le=1e300,
+        allow_inf_nan=False,
         description="Where rmst, the restricted mean survival time, ends; the last training time if not given.",
     )
     level: float = Field(default=0.9, gt=0, lt=1, description="Level of all intervals.")
     given: float | None = Field(
-        default=None, ge=0, le=1e300, description="Time that people have reached; changes survival only."
+        default=None, ge=0, allow_inf_nan=False, description="Time that people have reached; changes survival only."
     )
 
 
