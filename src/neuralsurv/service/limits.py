@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 
 from neuralsurv.errors import InputError
 
-
 # Times may be asked for up to this many times the last training time. Further out a curve is a guess about a guess, the
 # integrals up to there cost many times as much, and a restricted mean is read off steps that are too coarse.
 FARTHEST = 10.0
