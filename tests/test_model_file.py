@@ -168,8 +168,9 @@ class TestRoundTrip:
         assert again.get_params() == model.get_params()
         assert type(again.draws) is int
         assert again.hidden == (3, 2)
-        # The last two are those of the default preset, which has a test of its own.
+        # The default preset and exact draws have tests of their own.
         others = {"preset", "normaliser", "verbose", "random_state", "headroom", "average"}
+        others |= {"inference", "chains", "warmup", "thin"}
         assert {*parameters, *others} == set(model.get_params())
 
     @pytest.mark.parametrize("solver", ["primal", "dual", "low-rank", "krylov"])

@@ -197,13 +197,13 @@ def page(store: Path, presets: Sequence[str]) -> str:
     text = [
         "# Gold posteriors\n",
         "<!-- Written by `python benchmarks/proof/gold.py table`; do not edit. -->\n",
-        "On six small problems the posterior can be sampled exactly, twice: that of the *linearised* model, which the "
-        "variational posterior approximates, by the [Gibbs sampler](../exact.md), and that of the *network itself* by "
-        "NUTS (NumPyro). The variational posterior differs from the first by its form (mean field with the Pólya–Gamma "
-        "bound with `paper`, a Gaussian with `default`) and by the preset's quadrature rule, where the Gibbs sampler "
-        "has none; the two exact ones differ by the linearisation. The scales of the default's prior are held at the "
-        'best ones, so that all three have one prior. *Left by the correction* compares `inference="importance"` with '
-        "the exact posterior of the linearised model.\n",
+        "On six small problems the posterior can be sampled exactly, twice: that of the *linearised* model, which "
+        "the variational posterior approximates, by the [Gibbs sampler](../how-to/exact-draws.md), and that of the "
+        "*network itself* by NUTS (NumPyro). The variational posterior differs from the first by its form (mean "
+        "field with the Pólya–Gamma bound with `paper`, a Gaussian with `default`) and by the preset's quadrature "
+        "rule, where the Gibbs sampler has none; the two exact ones differ by the linearisation. The scales of the "
+        "default's prior are held at the best ones, so that all three have one prior. *Left by the correction* "
+        "compares `inference='importance'` with the exact posterior of the linearised model.\n",
         rows_of(stories).replace("---:", "---"),
         "Survival S(t) of four people is compared. *Mean curve*: difference of the posterior means of S along 25 "
         "times. *Ratio of sd*: posterior standard deviation of S over that of the reference, as a geometric mean over "

@@ -25,7 +25,19 @@ def gold():
 
 
 def test_a_short_run_is_stored_and_not_repeated(gold, tmp_path, capsys):
-    command = ["run", "--problem", "truncation", "--stage", "linear", "--draws", "100", "--store", str(tmp_path)]
+    command = [
+        "run",
+        "--preset",
+        "paper",
+        "--problem",
+        "truncation",
+        "--stage",
+        "linear",
+        "--draws",
+        "100",
+        "--store",
+        str(tmp_path),
+    ]
     gold.main(command)
     assert "R-hat" in capsys.readouterr().out
     (file,) = tmp_path.iterdir()
