@@ -1,0 +1,51 @@
+"""The commands behind the page on large cohorts run on small sizes, and their stored results keep what the page says."""
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "large"
+
+
+def test_a_small_cohort_goes_to_disk_and_through_a_streamed_fit(tmp_path):
+    import pandas as pd
+
+    command = [sys.executable, str(FOLDER / "scaling.py")]
+    subprocess.run([*command, "write", str(tmp_path), "3000"], check=True)
+    table = pd.read_parquet(tmp_path)
+    assert len(table) == 3000
+    assert 0.3 < table["event"].mean() < 0.9
+    done = subprocess.run([*command, "fit", str(tmp_path)], check=True, capture_output=True, text=True)
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert record["rows"] == 3000
+    assert record["error"] < 0.1
+    assert record["before_mib"] <= record["peak_mib"]
+
+
+def test_what_a_size_would_take_follows_the_formula():
+    given = runpy.run_path(str(FOLDER / "costs.py"))
+    small, large = (given["Size"](rows, 10, 64, 12, 0.5, 300, 900) for rows in (10**6, 10**9))
+    assert large.sweep_products() == pytest.approx(1000 * small.sweep_products())
+    assert large.memory() == small.memory()
+    assert large.disk(100) == 8 * 14 * 10**9 / 100
+    assert small.traffic(1, 5) == 0
+    assert small.traffic(2, 5) == 5 * 8 * (4 + 300 + 300 * 301 // 2)
+
+
+def test_stored_runs_grow_linearly_and_their_memory_does_not():
+    runs = {record["rows"]: record for record in map(json.loads, (FOLDER / "scaling.jsonl").read_text().splitlines())}
+    assert {10**5, 10**6} <= runs.keys()
+    most, least = max(runs), min(runs)
+    assert runs[most]["cpu_seconds"] / runs[least]["cpu_seconds"] < 1.3 * most / least
+    assert all(record["peak_mib"] < 1024 for record in runs.values())
+
+
+def test_stored_scores_are_of_the_same_rows():
+    runs = {record["method"]: record for record in map(json.loads, (FOLDER / "sac3.jsonl").read_text().splitlines())}
+    assert {"ours", "PCHazard", "CoxTime", "Kaplan-Meier"} <= runs.keys()
+    assert {(record["train_rows"], record["test_rows"]) for record in runs.values()} == {(95_000, 5_000)}
+    assert runs["ours"]["ibs"] < runs["Kaplan-Meier"]["ibs"]
