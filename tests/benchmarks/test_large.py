@@ -1,4 +1,4 @@
-"""The commands behind the page on large cohorts run on small sizes, and their stored results keep what the page says."""
+"""The commands behind the page on large cohorts run on small sizes; their stored results keep what the page says."""
 
 import json
 import runpy

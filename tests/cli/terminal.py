@@ -12,7 +12,11 @@ import termios
 import time
 
 # Takes the terminal as its own before the command starts, so that Ctrl-C is a key and not a signal of ours.
-_TAKE = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+# Tests that run in the background of a shell inherit that interrupts are ignored, which no terminal does.
+_TAKE = (
+    "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
+)
 _ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[a-zA-Z]|\][^\x07]*\x07|[=>()][A-Z0-9]?)")
 _PATIENCE = 300.0
 INTERRUPT = "\x03"
