@@ -109,5 +109,3 @@ def test_a_shell_completes_commands_and_columns(tmp_path):
         terminal.wait_for("neuralsurv evaluate ")
         terminal.type(f"people.csv --time ye{TAB}")
         terminal.wait_for("--time years")
-        terminal.type(f"{INTERRUPT}exit\n")
-        terminal.finish()
