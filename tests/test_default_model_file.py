@@ -194,7 +194,7 @@ def test_unchanged_parts_are_a_model(path: Path, parts: Parts, model: NeuralSurv
         (["network", "time", "width"], 0, "'time' 'width' is not positive"),
         (["network", "time", "center"], "x", "'time' 'center' is not a number"),
         (["network", "time", "bumps"], ["x"], "'bumps' '0' is not a number"),
-        (["network", "time", "bumps"], [0.0], "'theta_basis' is missing or has the wrong shape"),
+        (["network", "time", "bumps"], [0.0], "'theta_star' is missing or has the wrong shape"),
         (["phi"], {"held": 0.0}, "'phi' 'held' is not positive"),
         (["phi"], {"held": "x"}, "'phi' 'held' is not a number"),
         (["phi"], {}, "'phi' 'shape' is not a number"),

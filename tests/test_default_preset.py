@@ -351,9 +351,9 @@ def test_summary(usual: NeuralSurv) -> None:
 def test_diagnose_is_what_the_estimator_keeps(usual: NeuralSurv, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[AdditiveFit] = []
 
-    def spy(fit: Any) -> Any:
+    def spy(fit: Any, *others: Any) -> Any:
         kept.append(fit)
-        return diagnose(fit)
+        return diagnose(fit, *others)
 
     monkeypatch.setattr("neuralsurv.estimator.diagnose", spy)
     model = fit(COHORT.x, COHORT.time, COHORT.event, entry=ENTRY)

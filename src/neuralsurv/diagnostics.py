@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import torch
@@ -103,11 +103,12 @@ class Diagnostics:
     lost_information: float
     scales: dict[str, float]
     settings: int
-    sampling: dict[str, float]
-    importance: dict[str, float]
-    trust: str
     jitter: float
     messages: tuple[str, ...]
+    # Newer than the first files, which lack them.
+    sampling: dict[str, float] = field(default_factory=dict)
+    importance: dict[str, float] = field(default_factory=dict)
+    trust: str = ""
     epochs: int = 0
 
 

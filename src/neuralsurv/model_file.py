@@ -214,5 +214,6 @@ def _diagnostics(table: Fields) -> Diagnostics:
         "dict[str, float]": lambda name: {key: table.table(name).number(key) for key in table.table(name).names()},
     }
     # What has a default may be missing: older files were written before there was such a thing.
-    known = [field for field in fields(Diagnostics) if field.default is MISSING or table.raw(field.name) is not None]
+    needed = [field for field in fields(Diagnostics) if field.default is MISSING and field.default_factory is MISSING]
+    known = needed + [field for field in fields(Diagnostics) if field not in needed and field.name in table.names()]
     return Diagnostics(**{field.name: readers[str(field.type)](field.name) for field in known})

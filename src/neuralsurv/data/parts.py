@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 from torch import Tensor
 
 from neuralsurv.data.outcome import rows_phrase
@@ -101,7 +102,8 @@ def table_layout(width: int) -> Layout:
 
 def container_of(X: Any) -> str:
     """Return what the covariates came in: "table", "array" (three axes or more), "tuple" or "dict"."""
-    if isinstance(X, Mapping):
+    # Some sparse matrices are dicts; the table says that they are refused.
+    if isinstance(X, Mapping) and not issparse(X):
         return "dict"
     if isinstance(X, tuple) and X and all(np.ndim(part) >= 1 and hasattr(part, "shape") for part in X):
         # A tuple of plain arrays of one axis each is a matrix, row by row.
