@@ -83,6 +83,20 @@ class TestBothPresets:
         assert torch.equal(again.posterior_.theta.draws, models[preset].posterior_.theta.draws)
 
 
+@pytest.mark.parametrize("preset", ["paper", "default"])
+def test_a_network_of_the_user_s(monkeypatch, preset):
+    from modules import Perceptron
+    from neuralsurv.inference import directions
+
+    monkeypatch.setattr(directions, "_MOST_WEIGHTS", 5)
+    options = {"epochs": 2} if preset == "default" else {}
+    model = fitted(lambda **given: NeuralSurv(preset, network=Perceptron(2, (3,)), **given), **SHORT, **options)
+    assert model.posterior_.theta.draws.shape == (20, model.posterior_.network.size)
+    curves = model.predict_survival(COHORT.x, TIMES).draws
+    assert np.isfinite(curves).all()
+    assert (np.diff(curves, axis=2) <= 0).all()
+
+
 def test_a_damaged_file(models, tmp_path):
     path = tmp_path / "model.neuralsurv"
     models["paper"].save(path)
