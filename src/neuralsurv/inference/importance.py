@@ -18,6 +18,7 @@ from neuralsurv.inference.fit import Fit
 from neuralsurv.inference.marginal import NODES, fit_proposal, log_density_of, target_of
 from neuralsurv.inference.pareto import smooth_weights
 from neuralsurv.inference.threads import threads_for
+from neuralsurv.model.module_network import MOST_NUMBERS_DENSE
 from neuralsurv.model.rows import BLOCK_NUMBERS
 from neuralsurv.solvers.interface import Gaussian
 from neuralsurv.solvers.primal import PrimalGaussian
@@ -51,6 +52,8 @@ def check_posterior(fit: Fit | AdditiveFit, cohort: Cohort, seed: int) -> dict[s
     theta: Gaussian = fit.top.state.theta if isinstance(fit, AdditiveFit) else fit.theta
     rows = len(cohort[0])
     dense = isinstance(theta, PrimalGaussian) and rows * NODES * len(theta.mean) > BLOCK_NUMBERS
+    # Rows of a network that are too many to hold would have to be differentiated anew.
+    dense = dense or rows * NODES * len(fit.theta_star) > MOST_NUMBERS_DENSE
     if rows > _MOST_ROWS or dense or not isinstance(theta, PrimalGaussian | SubspaceGaussian):
         return {}
     with threads_for(_CHECKS * rows * NODES):
