@@ -14,6 +14,8 @@ from scipy.stats import wasserstein_distance
 
 CHAINS = ("linear_facts", "network_facts")
 BLAME = {"paper": "the mean-field bound", "default": "the Gaussian approximation"}
+# A distance of less than this many times that of two halves of the chains is called noise.
+NOISE = 2.5
 # Below this ratio of standard deviations a posterior is called too narrow, above its inverse too wide.
 TOO_NARROW = 0.9
 
@@ -121,11 +123,15 @@ def verdict(name: str, stored: Mapping[str, Any], preset: str) -> str:
             f"posterior of the same linearised model); the 90 % band holds {100 * share:.0f} % of that posterior."
             f"{collapsed}{repaired}"
         )
-    larger = BLAME[preset] if field.distance > gap(stored, "exact", "network").distance else "the linearisation"
+    line = gap(stored, "exact", "network")
+    larger = BLAME[preset] if field.distance > line.distance else "the linearisation"
+    part = f"The larger part of the distance comes from {larger}."
+    if max(field.distance, line.distance) < NOISE * noise(stored, "network"):
+        part = "What distance there is, is hardly more than noise."
     return (
         f"- **{name}**: bands are {words} (standard deviations {total.sd_ratio:.2f} times those of the network's "
         f"posterior, {field.sd_ratio:.2f} times those of the same linearised model); the 90 % band holds "
-        f"{100 * share:.0f} % of the network's posterior. The larger part of the distance comes from {larger}."
+        f"{100 * share:.0f} % of the network's posterior. {part}"
         f"{collapsed}{repaired}"
     )
 

@@ -1,4 +1,4 @@
-"""Simulation-based calibration of the exact sampler, of the paper's CAVI and of the default's Gaussian posterior.
+"""Simulation-based calibration of the exact sampler, of the paper's CAVI, its correction, and the default's Gaussian.
 
 ``run`` does the replicates that are not stored yet and adds a line to the store for each, so that a run that was
 stopped goes on where it was; ``table`` and ``plot`` make the page and the picture of the documentation from the store.

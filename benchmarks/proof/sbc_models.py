@@ -18,7 +18,9 @@ from neuralsurv.inference import cavi
 from neuralsurv.inference.additive_model import build_network, build_prior
 from neuralsurv.inference.gaussian import Ascent
 from neuralsurv.inference.gibbs import LinearModel, sample
+from neuralsurv.inference.importance import draw_weighed
 from neuralsurv.inference.linearise import linearise, linearise_network
+from neuralsurv.inference.marginal import Target
 from neuralsurv.inference.problem import Likelihood, Problem
 from neuralsurv.model.hazard import Constant, Half, Normaliser
 from neuralsurv.model.network import MLP, Network
@@ -156,6 +158,18 @@ def cavi_draws(model: DrawnModel, cohort: Cohort, seed: int) -> Draws:
     return _drawn(model, state.phi, state.theta, seed)
 
 
+def corrected_draws(model: DrawnModel, cohort: Cohort, seed: int) -> Draws:
+    """Return draws of ``inference="importance"`` for the same linearised model."""
+    likelihood = Likelihood(
+        build_points(*cohort.rows, GaussLegendre(_NODES), 1.0), cohort.x, model.network, model.normaliser, 1.0
+    )
+    at, x = likelihood.points.time, likelihood.point_x
+    linearised = linearise_network(model.network, model.theta_star, at, x)
+    target = Target(likelihood, linearised.offset, linearised.jacobian, model.precision, model.phi_prior)
+    drawn = draw_weighed(target, torch.zeros_like(model.precision), draws=DRAWS, seed=seed)
+    return Draws(drawn.theta, drawn.phi)
+
+
 def gaussian_draws(model: DrawnModel, cohort: Cohort, seed: int) -> Draws:
     """Return draws of the default preset's Gaussian posterior at its scales."""
     assert not isinstance(model.phi_prior, Gamma)
@@ -191,7 +205,7 @@ def exact_draws(model: DrawnModel, cohort: Cohort, seed: int) -> Draws:
 
 MODELS = {"paper": paper_model, "default": default_model}
 METHODS: dict[str, dict[str, Callable[[DrawnModel, Cohort, int], Draws]]] = {
-    "paper": {"exact": exact_draws, "CAVI": cavi_draws},
+    "paper": {"exact": exact_draws, "CAVI": cavi_draws, "importance": corrected_draws},
     "default": {"exact": exact_draws, "Gaussian": gaussian_draws},
 }
 # A posterior whose draws are pulled to their mean by this factor must be found out.

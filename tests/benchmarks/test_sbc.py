@@ -120,6 +120,7 @@ def test_a_small_run_is_stored_once_and_drawn(sbc, tmp_path, capsys, monkeypatch
     assert {(r["model"], r["method"]) for r in records} == {
         ("paper", "exact"),
         ("paper", "CAVI"),
+        ("paper", "importance"),
         ("default", "exact"),
         ("default", "Gaussian"),
     }
@@ -127,7 +128,7 @@ def test_a_small_run_is_stored_once_and_drawn(sbc, tmp_path, capsys, monkeypatch
     assert {"phi"} < set(records[0]["ranks"]["exact"])
     capsys.readouterr()
     assert sbc.main(command) == 0
-    assert "4 jobs, 4 of them stored, 0 to do" in capsys.readouterr().out
+    assert "5 jobs, 5 of them stored, 0 to do" in capsys.readouterr().out
     assert sbc.main(["table", "--store", str(store), "--out", str(page)]) == 0
     assert "| exact, shrunk | phi |" in page.read_text()
     assert sbc.main(["plot", "--store", str(store), "--out", str(picture)]) == 0

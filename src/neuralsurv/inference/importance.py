@@ -6,7 +6,7 @@ The *check* weighs draws of q. The *correction* of the paper's posterior draws t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from neuralsurv.inference.additive_fit import AdditiveFit
 from neuralsurv.inference.directions import Cohort, find_directions, times_basis
 from neuralsurv.inference.fit import Fit
-from neuralsurv.inference.marginal import NODES, fit_proposal, log_density_of, target_of
+from neuralsurv.inference.marginal import NODES, Target, fit_proposal, log_density_of, target_of
 from neuralsurv.inference.pareto import smooth_weights
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.rows import BLOCK_NUMBERS
@@ -26,8 +26,11 @@ from neuralsurv.solvers.subspace import SubspaceGaussian
 # Draws that q is checked with; with more rows than this the check would take a noticeable part of the fit.
 _CHECKS = 1000
 _MOST_ROWS = 1000
-# Draws that are weighed for each that is kept.
+# A file holds finite numbers only; a tail that cannot be fitted is as bad as any.
+WORST_K_HAT = 99.0
+# Draws that are weighed for each that is kept, and the fewest.
 _SURPLUS = 10
+_FEWEST = 4000
 
 
 def check_posterior(fit: Fit | AdditiveFit, cohort: Cohort, seed: int) -> dict[str, float]:
@@ -72,8 +75,7 @@ def check_posterior(fit: Fit | AdditiveFit, cohort: Cohort, seed: int) -> dict[s
             log_weights += target.shape * torch.log(rate) + (target.shape - fit.phi.shape) * torch.log(phi)
             log_weights += (fit.phi.rate - rate) * phi
     smoothed = smooth_weights(log_weights.numpy())
-    # A file holds finite numbers only; a tail that cannot be fitted is as bad as any.
-    return {"k_hat": min(smoothed.k_hat, 99.0), "effective": smoothed.effective / _CHECKS}
+    return {"k_hat": min(smoothed.k_hat, WORST_K_HAT), "effective": smoothed.effective / _CHECKS}
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,34 @@ class WeighedDraws:
     effective: float
 
 
+def draw_weighed(target: Target, start: Tensor, *, draws: int, seed: int) -> WeighedDraws:
+    """Draw from a proposal for a target whose phi is unknown, and let the weights choose.
+
+    Parameters
+    ----------
+    target : Target
+        The posterior with phi integrated out.
+    start : Tensor of shape (r,)
+        Where the fit of the proposal begins.
+    draws : int
+        Draws to keep.
+    seed : int
+        Seed; the same seed gives the same draws.
+
+    Returns
+    -------
+    WeighedDraws
+        With the target's coordinates as ``theta``.
+    """
+    rng = np.random.default_rng(seed)
+    z, log_proposal = fit_proposal(target, start).draw(max(_FEWEST, _SURPLUS * draws), rng)
+    log_target, rate = target.log_density(z)
+    smoothed = smooth_weights((log_target - log_proposal).numpy())
+    chosen = torch.from_numpy(_systematic(smoothed.weights, draws, rng))
+    phi = torch.from_numpy(rng.gamma(target.shape, size=draws)) / rate[chosen]
+    return WeighedDraws(z[chosen], phi, min(smoothed.k_hat, WORST_K_HAT), smoothed.effective / len(z))
+
+
 def weigh_draws(fit: Fit, cohort: Cohort, *, draws: int, seed: int) -> WeighedDraws:
     """Correct the posterior of the paper's preset at the cost of a few matrix products.
 
@@ -105,24 +135,16 @@ def weigh_draws(fit: Fit, cohort: Cohort, *, draws: int, seed: int) -> WeighedDr
         What was fitted; it says where the network is linearised.
     cohort : tuple of Tensor
         Its time, event, entry, weight (N,) and x (N, d), in scaled time.
-    draws : int
-        Draws to keep.
-    seed : int
-        Seed; the same seed gives the same draws.
+    draws, seed : int
+        Draws to keep, and their seed.
     """
     directions = find_directions(fit, cohort)
     with threads_for(_SURPLUS * draws * len(cohort[0]) * NODES):
         target = target_of(fit, cohort, directions.project, torch.ones(directions.rank, dtype=torch.float64))
-        proposal = fit_proposal(target, directions.coordinates(fit.theta.mean))
-        rng = np.random.default_rng(seed)
-        z, log_proposal = proposal.draw(_SURPLUS * draws, rng)
-        log_target, rate = target.log_density(z)
-        smoothed = smooth_weights((log_target - log_proposal).numpy())
-        chosen = torch.from_numpy(_systematic(smoothed.weights, draws, rng))
-        generator = torch.Generator().manual_seed(seed)
-        theta = directions.weights(z[chosen], z.new_zeros(draws, 0), generator)
-        phi = torch.from_numpy(rng.gamma(target.shape, size=draws)) / rate[chosen]
-    return WeighedDraws(theta, phi, min(smoothed.k_hat, 99.0), smoothed.effective / len(z))
+        drawn = draw_weighed(target, directions.coordinates(fit.theta.mean), draws=draws, seed=seed)
+        known = drawn.theta.new_zeros(draws, 0)
+        weights = directions.weights(drawn.theta, known, torch.Generator().manual_seed(seed))
+    return replace(drawn, theta=weights)
 
 
 def _systematic(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
