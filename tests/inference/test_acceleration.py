@@ -1,4 +1,4 @@
-"""Sweeps with a Newton step of the mean end where the plain ones end, sooner, and the ELBO never falls."""
+"""Sweeps with a search for the mean end where the plain ones end, sooner, and the ELBO never falls."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,10 @@ from neuralsurv.inference import cavi, mode
 from neuralsurv.inference.anderson import Anderson
 from neuralsurv.inference.evidence import elbo
 from neuralsurv.inference.linearise import linearise
-from neuralsurv.inference.mean_step import MeanStep, slope_and_curvature, step_of_mean
+from neuralsurv.inference.mean_search import search_mean, slope_of_mean
 from neuralsurv.model.augmentation import latent_intensity, log_sigmoid_bound
+from neuralsurv.solvers.dual import DualSolver
+from neuralsurv.solvers.lowrank import low_rank_solver
 from neuralsurv.solvers.primal import PrimalSolver
 
 CASES = [
@@ -43,21 +45,27 @@ def test_same_end_in_fewer_sweeps(hidden, activation, censoring, spread):
     assert np.diff(fast_info.elbo).min() >= -1e-9 * abs(fast_info.elbo[-1])
 
 
-class TestMeanStep:
+class TestMeanSearch:
     @pytest.fixture(params=[pytest.param(case.values, id=case.id) for case in CASES])
     def somewhere(self, request):
-        """Return a problem, its linearised points, and a mean, moments of g and q(phi) that are not at rest."""
+        """Return a problem, its linearised points, a Gaussian with its chart, and variances that are not at rest."""
         problem, start = problem_at_its_mode(*request.param)
         linearised = linearise(problem, start.theta)
-        mean = start.theta + 0.3 * torch.randn(
-            len(start.theta), generator=torch.Generator().manual_seed(1), dtype=torch.float64
-        )
-        m = linearised.offset + linearised.rows.times(mean)
-        v = 0.1 + 2 * torch.rand(len(m), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-        return problem, linearised, mean, m, v, cavi.update_phi(problem, m, v)
+        solver = PrimalSolver(linearised.rows, problem.weight_prior.precision)
+        state = cavi.start(problem, linearised, start.theta, start.phi)
+        gaussian = cavi.sweep(problem, linearised, solver, state).theta
+        random = torch.Generator().manual_seed(2)
+        v = 0.1 + 2 * torch.rand(len(linearised.offset), generator=random, dtype=torch.float64)
+        return problem, linearised, solver.chart(gaussian), v
 
-    def test_derivatives_against_automatic_differentiation(self, somewhere):
-        problem, _, _, m, v, phi = somewhere
+    @staticmethod
+    def search(problem, linearised, chart, v, tolerance=1e-12):
+        return search_mean(problem, chart, linearised.offset, v, lambda m: cavi.update_phi(problem, m, v), tolerance)
+
+    def test_slope_against_automatic_differentiation(self, somewhere):
+        problem, linearised, chart, v = somewhere
+        m = linearised.offset + chart.rows.times(chart.place)
+        phi = cavi.update_phi(problem, m, v)
         place = m.clone().requires_grad_()
         s = torch.sqrt(place**2 + v)
         events = problem.points.events
@@ -67,64 +75,75 @@ class TestMeanStep:
                 latent_intensity(problem.baseline, place[events:], s[events:], phi.mean_log),
             ]
         )
-        (first,) = torch.autograd.grad(terms.sum(), place, create_graph=True)
-        (second,) = torch.autograd.grad(first.sum(), place)
-        slope, curvature = slope_and_curvature(problem, m, v, phi)
-        kappa, _ = cavi.curvature_and_slope(problem, m, v, phi)
-        torch.testing.assert_close(slope, first.detach(), rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(curvature, torch.maximum(-second, 0.02 * kappa), rtol=1e-8, atol=1e-11)
-        # The bound of a sweep is never flatter than what it bounds.
-        assert bool((curvature <= kappa * (1 + 1e-9)).all())
+        (slope,) = torch.autograd.grad(terms.sum(), place)
+        torch.testing.assert_close(slope_of_mean(problem, m, v, phi), slope, rtol=1e-9, atol=1e-12)
 
-    def test_raises_the_bound_and_keeps_mean_and_points_together(self, somewhere):
-        problem, linearised, mean, m, v, phi = somewhere
-        solver = PrimalSolver(linearised.rows, problem.weight_prior.precision)
-        step = step_of_mean(problem, linearised, solver, mean, m, v, phi)
-        assert step is not None
+    def test_ends_where_no_mean_is_better(self, somewhere):
+        problem, linearised, chart, v = somewhere
+        m = self.search(*somewhere)
+        # The mean that gives this m: the rows have more points than weights.
+        mean = torch.linalg.lstsq(linearised.jacobian, (m - linearised.offset)[:, None], driver="gelsd").solution[:, 0]
+        torch.testing.assert_close(linearised.offset + linearised.rows.times(mean), m, rtol=1e-7, atol=1e-7)
 
-        def bound(theta, place):
-            return elbo(problem, place, v, phi, float((problem.weight_prior.precision * theta**2).sum()) / 2)
+        def bound(theta):
+            place = linearised.offset + linearised.rows.times(theta)
+            square = float((problem.weight_prior.precision * theta**2).sum()) / 2
+            return elbo(problem, place, v, cavi.update_phi(problem, place, v), square)
 
-        assert bound(step.theta, step.m) > bound(mean, m)
-        torch.testing.assert_close(step.m, linearised.offset + linearised.jacobian @ step.theta)
+        best = bound(mean)
+        assert best > bound(chart.place) + 1e-3
+        random = torch.Generator().manual_seed(1)
+        for size in (1e-3, 1e-2, 1e-1):
+            for _ in range(20):
+                step = size * torch.randn(len(mean), generator=random, dtype=torch.float64)
+                assert bound(mean + step) < best
 
-    def test_where_the_mean_is_at_rest_nothing_is_gained(self, somewhere):
-        problem, linearised, mean, m, v, phi = somewhere
-        solver = PrimalSolver(linearised.rows, problem.weight_prior.precision)
-        for _ in range(60):
-            step = step_of_mean(problem, linearised, solver, mean, m, v, phi)
-            if step is None:
-                break
-            moved, mean, m = float((step.theta - mean).norm()), step.theta, step.m
-            if moved < 1e-9 * float(mean.norm()):
-                break
-        slope, _ = slope_and_curvature(problem, m, v, phi)
-        gradient = linearised.rows.transposed_times(slope) - problem.weight_prior.precision * mean
-        assert float(gradient.abs().max()) < 1e-5
+    def test_a_coarse_search_stops_earlier(self, somewhere):
+        _, linearised, chart, _ = somewhere
+        start = linearised.offset + chart.rows.times(chart.place)
+        torch.testing.assert_close(self.search(*somewhere, tolerance=1e9), start, rtol=0, atol=0)
+        exact, coarse = self.search(*somewhere), self.search(*somewhere, tolerance=0.1)
+        assert 0 < float((coarse - exact).norm()) < float((start - exact).norm())
 
 
-def shifted(wrong):
-    """Return a step that goes to a wrong place."""
-    return lambda problem, linearised, solver, theta, m, v, phi: MeanStep(theta, m * 0 + wrong)
+def test_coordinates_of_every_solver_tell_the_same():
+    problem, start = problem_at_its_mode((4,), "tanh", 0.3)
+    linearised = linearise(problem, start.theta)
+    state = cavi.start(problem, linearised, start.theta, start.phi)
+    found = []
+    for solver in (
+        PrimalSolver(linearised.rows, problem.weight_prior.precision),
+        DualSolver(linearised.rows, problem.weight_prior.precision),
+        low_rank_solver(linearised.rows, problem.weight_prior.precision),
+    ):
+        after = cavi.sweep(problem, linearised, solver, state)
+        chart = solver.chart(after.theta)
+        torch.testing.assert_close(linearised.offset + chart.rows.times(chart.place), after.m, rtol=1e-8, atol=1e-8)
+        rows = chart.rows.dense()
+        variance = (rows @ torch.cholesky_inverse(chart.factor) * rows).sum(1)
+        torch.testing.assert_close(variance, after.v, rtol=1e-7, atol=1e-9)
+        found.append(TestMeanSearch.search(problem, linearised, chart, after.v))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[2], found[0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), 1e6, -1e6], ids=["nan", "far up", "far down"])
-def test_a_step_that_does_not_help_is_taken_back(monkeypatch, wrong):
+def test_a_search_that_does_not_help_is_taken_back(monkeypatch, wrong):
     problem, start = problem_at_its_mode((4,), "tanh", 0.3)
     options = {"tolerance": 1e-6, "max_sweeps": 3000}
     _, plain, _ = fitted(problem, start.theta, start.phi, accelerate=False, **options)
-    monkeypatch.setattr(cavi, "step_of_mean", shifted(wrong))
+    monkeypatch.setattr(cavi, "search_mean", lambda problem, chart, offset, *others: offset * 0 + wrong)
     _, state, info = fitted(problem, start.theta, start.phi, accelerate=True, **options)
     assert info.converged
     assert np.diff(info.elbo).min() >= -1e-9 * abs(info.elbo[-1])
     torch.testing.assert_close(state.m, plain.m, rtol=0, atol=1e-12)
 
 
-def test_without_a_step_sweeps_are_still_extrapolated(monkeypatch):
+def test_without_coordinates_sweeps_are_still_extrapolated(monkeypatch):
     problem, start = problem_at_its_mode((4,), "tanh", 0.3)
     options = {"tolerance": 1e-8, "max_sweeps": 3000}
     _, plain, plain_info = fitted(problem, start.theta, start.phi, accelerate=False, **options)
-    monkeypatch.setattr(cavi, "step_of_mean", lambda *arguments: None)
+    monkeypatch.setattr(PrimalSolver, "chart", lambda self, gaussian: None)
     _, state, info = fitted(problem, start.theta, start.phi, accelerate=True, **options)
     assert info.converged
     assert info.sweeps < plain_info.sweeps / 2

@@ -247,10 +247,12 @@ class TestStoppingRule:
             def moments(self, gaussian):
                 return solver.moments(gaussian)
 
+            def chart(self, gaussian):
+                return solver.chart(gaussian)
+
         return cavi.fit(problem, linearised, Interrupted(), state)
 
-    # The second sweep solves twice: for the Newton step of the mean before it, and for itself.
-    @pytest.mark.parametrize(("solved", "sweeps"), [(1, 1), (2, 1), (3, 2)])
+    @pytest.mark.parametrize(("solved", "sweeps"), [(1, 1), (2, 2)])
     def test_an_interrupt_leaves_the_last_finished_sweep(self, solved, sweeps):
         state, info = self.interrupted(solved)
         problem = intricate()

@@ -13,16 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from scipy.special import digamma, zeta
 from torch import Tensor
 
 from neuralsurv.errors import NotConvergedError, NotFiniteError, NotPositiveDefiniteError
 from neuralsurv.inference.anderson import Anderson
 from neuralsurv.inference.evidence import elbo
 from neuralsurv.inference.linearise import Linearised
-from neuralsurv.inference.mean_step import step_of_mean
+from neuralsurv.inference.mean_search import search_mean
 from neuralsurv.inference.problem import Problem
 from neuralsurv.model.augmentation import latent_intensity, log_thinning, polya_gamma_mean
 from neuralsurv.model.prior import Gamma
+from neuralsurv.solvers.chart import Chart
 from neuralsurv.solvers.interface import Gaussian, Solver
 
 _TINY = torch.finfo(torch.float64).tiny
@@ -30,6 +32,9 @@ _TINY = torch.finfo(torch.float64).tiny
 _ROUNDING = 1e-12
 # How large an extrapolation may make the variance of g.
 _LARGEST_LOG_VARIANCE = 50.0
+# The search for a mean ends when it promises less than this, in nats, or than this share of what the last sweep gained.
+_COARSEST_SEARCH = 1e-4
+_SEARCH_SHARE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -88,17 +93,17 @@ def phi_shape(shape: float, thinned: float, rate: float) -> float:
     rate : float
         β.
     """
-    ratio = thinned / rate
-    alpha = torch.tensor(shape, dtype=torch.float64)
+    ratio, alpha = thinned / rate, shape
     for _ in range(100):
-        power = ratio * torch.exp(torch.digamma(alpha))
-        step = (shape + power - alpha) / (1 - power * torch.polygamma(1, alpha))
-        alpha = alpha + step
-        if not bool(step.abs() > 1e-14 * alpha):
+        power = ratio * math.exp(float(digamma(alpha)))
+        # The derivative of the digamma function is Hurwitz's zeta function of 2.
+        step = (shape + power - alpha) / (1 - power * float(zeta(2.0, alpha)))
+        alpha += step
+        if not abs(step) > 1e-14 * alpha:
             break
-    if not bool(torch.isfinite(alpha)):
-        raise NotFiniteError(f"the shape of q(phi) became {float(alpha)}; the baseline exposure is {rate:.3g}.")
-    return float(alpha)
+    if not math.isfinite(alpha):
+        raise NotFiniteError(f"the shape of q(phi) became {alpha}; the baseline exposure is {rate:.3g}.")
+    return alpha
 
 
 def start(problem: Problem, linearised: Linearised, theta: Tensor, phi: float, spread: str = "mode") -> CaviState:
@@ -170,16 +175,15 @@ def _bound(problem: Problem, state: CaviState) -> float:
 class Shortcut:
     """Sweeps that start beyond where the last one ended.
 
-    From the last few of them the limit is guessed (Anderson), and from there the mean makes a Newton step. Any moments
-    are a valid start, since q(omega), q(Psi) and q(phi) are free; what they lead to is only kept if the ELBO has not
-    fallen.
+    From the last few of them the limit of the variances is guessed (Anderson), and the best mean for them is searched.
+    Any moments are a valid start, since q(omega), q(Psi) and q(phi) are free; what they lead to is only kept if the
+    ELBO has not fallen. A solver without a chart has its means guessed as well, and not searched.
     """
 
     def __init__(self, problem: Problem, linearised: Linearised, solver: Solver[Any]) -> None:
         self._problem, self._linearised, self._solver = problem, linearised, solver
-        # The mean of q(theta) goes along with the moments of g, and says nothing that they do not.
-        silent = torch.zeros_like(problem.weight_prior.precision)
-        self._memory = Anderson(torch.cat([problem.points.weight, problem.points.weight, silent]))
+        self._memory: Anderson | None = None
+        self._last_gain = math.inf
 
     def __call__(self, state: CaviState, reached: float) -> tuple[CaviState, float] | None:
         """Return the state after a sweep with its ELBO, or None where all that was tried has lowered it.
@@ -191,40 +195,54 @@ class Shortcut:
         reached : float
             The ELBO there.
         """
+        assert state.theta is not None
+        chart = self._solver.chart(state.theta)
+        if self._memory is None:
+            weight = self._problem.points.weight
+            self._memory = Anderson(weight if chart is not None else torch.cat([weight, weight]))
+        found = None
         guess = self._memory.guess()
         if guess is not None:
-            begin = self._unpacked(guess, state)
-            found = self._sweep_beyond(begin, reached)
-            if found is not None:
-                return found
-            self._memory.forget()
-        return self._sweep_beyond(state, reached)
+            found = self._sweep_beyond(self._unpacked(guess, state), chart, reached)
+            if found is None:
+                self._memory.forget()
+        if found is None:
+            found = self._sweep_beyond(state, chart, reached)
+        if found is not None:
+            self._last_gain = found[1] - reached
+        return found
 
-    def _sweep_beyond(self, begin: CaviState, reached: float) -> tuple[CaviState, float] | None:
-        """Make a Newton step of the mean and a sweep; return its end if the ELBO has not fallen."""
+    def _sweep_beyond(self, begin: CaviState, chart: Chart | None, reached: float) -> tuple[CaviState, float] | None:
+        """Search the mean and sweep; return the end of it if the ELBO has not fallen."""
         problem, linearised, solver = self._problem, self._linearised, self._solver
+        assert self._memory is not None
         try:
-            phi = update_phi(problem, begin.m, begin.v)
-            step = step_of_mean(problem, linearised, solver, begin.theta_mean, begin.m, begin.v, phi)
-            beyond = begin if step is None else replace(begin, theta_mean=step.theta, m=step.m)
-            new = sweep(problem, linearised, solver, beyond)
+            if chart is not None:
+                tolerance = min(_COARSEST_SEARCH, _SEARCH_SHARE * self._last_gain)
+                tolerance = max(tolerance, _ROUNDING * abs(reached))
+                v = begin.v
+                m = search_mean(problem, chart, linearised.offset, v, lambda m: update_phi(problem, m, v), tolerance)
+                begin = replace(begin, m=m)
+            new = sweep(problem, linearised, solver, begin)
             bound = _bound(problem, new)
         except (NotPositiveDefiniteError, NotFiniteError, NotConvergedError):
             return None
         if not bound >= reached - _ROUNDING * abs(reached):
             return None
-        self._memory.add(self._packed(begin), self._packed(new))
+        self._memory.add(self._packed(begin, chart), self._packed(new, chart))
         return new, bound
 
     @staticmethod
-    def _packed(state: CaviState) -> Tensor:
-        """Return what is extrapolated: the mean of g, its variance on the log scale, the mean of q(theta)."""
-        return torch.cat([state.m, torch.log(state.v + _TINY), state.theta_mean])
+    def _packed(state: CaviState, chart: Chart | None) -> Tensor:
+        """Return what is extrapolated: the variance of g on the log scale, and the mean of g if it is not searched."""
+        variance = torch.log(state.v + _TINY)
+        return variance if chart is not None else torch.cat([variance, state.m])
 
-    def _unpacked(self, values: Tensor, state: CaviState) -> CaviState:
+    @staticmethod
+    def _unpacked(values: Tensor, state: CaviState) -> CaviState:
         count = len(state.m)
-        variance = torch.exp(values[count : 2 * count].clamp(max=_LARGEST_LOG_VARIANCE))
-        return replace(state, m=values[:count], v=variance, theta_mean=values[2 * count :])
+        variance = torch.exp(values[:count].clamp(max=_LARGEST_LOG_VARIANCE))
+        return replace(state, v=variance, m=values[count:] if len(values) > count else state.m)
 
 
 def fit(
@@ -252,7 +270,8 @@ def fit(
     max_sweeps : int
         Stop after so many sweeps in any case.
     accelerate : bool
-        Whether sweeps start where the last ones seem to lead (:class:`Shortcut`). The end is the same.
+        Whether sweeps start where the last ones seem to lead (:class:`Shortcut`). The end is a fixed point of the
+        sweeps either way; where there are several it need not be the same one.
     report : callable, optional
         Called after each sweep with its number, the ELBO and the change.
     """

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.model.rows import DenseRows, Rows, row_slices
+from neuralsurv.solvers.chart import Chart
 from neuralsurv.solvers.primal import cholesky
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
@@ -227,3 +228,18 @@ class DualSolver:
     def moments(self, gaussian: DualGaussian) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at the solver's own rows, from the Gram matrix alone."""
         return gaussian.moments
+
+    @cached_property
+    def _root(self) -> Tensor:
+        """Z with G = Z Zᵀ, shape (P, r): the rows in an orthonormal basis of their span."""
+        values, vectors = torch.linalg.eigh(self.gram)
+        kept = values > torch.finfo(values.dtype).eps * len(values) * values[-1]
+        root: Tensor = vectors[:, kept] * values[kept].sqrt()
+        return root
+
+    def chart(self, gaussian: DualGaussian) -> Chart:
+        """Return the coordinates of the span of the rows."""
+        matrix = self._root.T @ (gaussian.curvature[:, None] * self._root)
+        matrix.diagonal().add_(1)
+        place = self._root.T @ gaussian.coefficients
+        return Chart(DenseRows(self._root), torch.ones_like(place), cholesky(matrix), place)

@@ -11,6 +11,8 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from neuralsurv.solvers.chart import Chart
+
 
 class Gaussian(Protocol):
     """A Gaussian over the weights."""
@@ -49,4 +51,8 @@ class Solver(Protocol[Solved]):
 
     def moments(self, gaussian: Solved) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at the solver's own rows, each of shape (P,)."""
+        ...
+
+    def chart(self, gaussian: Solved) -> Chart | None:
+        """Return coordinates in which the mean of a Gaussian of this solver is searched; None where there are none."""
         ...

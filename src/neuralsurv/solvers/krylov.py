@@ -174,3 +174,7 @@ class KrylovSolver:
     def moments(self, gaussian: KrylovGaussian) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at the solver's own rows."""
         return gaussian.own.mean, gaussian.own.variance
+
+    def chart(self, gaussian: KrylovGaussian) -> None:
+        """Return None: coordinates with a factorised precision are what this solver does without."""
+        return None

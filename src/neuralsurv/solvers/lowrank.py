@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralsurv.model.rows import Rows, row_slices
+from neuralsurv.model.rows import DenseRows, Rows, row_slices
+from neuralsurv.solvers.chart import Chart
 from neuralsurv.solvers.primal import cholesky
 from neuralsurv.solvers.subspace import SubspaceGaussian
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored, squared_lengths
@@ -73,6 +74,11 @@ class LowRankSolver:
         """Return mean and variance of J·theta at the solver's own rows."""
         variance = self.remainder + squared_lengths(self.reduced, gaussian.inverse_factor)
         return self.reduced @ gaussian.inner_mean, variance
+
+    def chart(self, gaussian: SubspaceGaussian) -> Chart:
+        """Return the coordinates of the subspace."""
+        ones = self.precision.new_ones(self.rank)
+        return Chart(DenseRows(self.reduced), ones, gaussian.inner_factor, gaussian.inner_mean)
 
 
 def _reduce(rows: Rows, precision: Tensor, basis: Tensor) -> LowRankSolver:

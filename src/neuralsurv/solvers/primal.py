@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neuralsurv.errors import NotPositiveDefiniteError
 from neuralsurv.model.rows import Rows, row_slices
+from neuralsurv.solvers.chart import Chart
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
 
 
@@ -117,3 +118,7 @@ class PrimalSolver:
         parts = [gaussian.variance(self.rows.take(part).dense()) for part in row_slices(*self.rows.shape)]
         variance = torch.cat(parts) if parts else self.precision.new_zeros(0)
         return self.rows.times(gaussian.mean), variance
+
+    def chart(self, gaussian: PrimalGaussian) -> Chart:
+        """Return the weights themselves as coordinates."""
+        return Chart(self.rows, self.precision, gaussian.factor, gaussian.mean)
