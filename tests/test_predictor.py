@@ -258,6 +258,18 @@ def test_restricted_mean_against_integration_of_survival(activation, rho, horizo
     assert (found > 0).all()
 
 
+@pytest.mark.parametrize("times_as_far", [100, 1e6])
+def test_a_far_horizon_does_not_blur_the_restricted_mean(times_as_far):
+    predictor, X = small_predictor(count=12), covariates(3)
+    within = predictor.rmst(X, SCALE).draws
+    far = predictor.rmst(X, times_as_far * SCALE).draws
+    # What lies beyond the training range is added, and the curve within it is integrated as before.
+    grid = SCALE * np.geomspace(1, times_as_far, 4000)
+    beyond = np.trapezoid(predictor.survival(X, grid).draws, grid, axis=2)
+    np.testing.assert_allclose(far, within + beyond, rtol=1e-3)
+    assert (beyond < times_as_far * SCALE / 2).all()
+
+
 # --------------------------------------------------------------------------------------------------- differences
 
 

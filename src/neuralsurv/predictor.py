@@ -23,6 +23,7 @@ from neuralsurv.progress import bar
 
 # Quantiles, restricted means and event times are read off a curve of this many steps.
 _STEPS = 200
+_STEPS_A_DOUBLING = 50
 
 Compute = Callable[[Draws, Tensor, slice], Tensor]
 
@@ -113,9 +114,15 @@ class Predictor:
     def steps(self, limit: float) -> Tensor:
         """Return scaled times from 0 to `limit` between which a curve is interpolated.
 
-        They lie closer together near 0 where the baseline hazard is infinite there (rho < 1).
+        They lie closer together near 0 where the baseline hazard is infinite there (rho < 1), and further apart the
+        further they are beyond the last training time, so that a far limit does not thin out those that matter.
         """
-        return self.scaled(limit * np.linspace(0, 1, _STEPS + 1) ** max(1.0, 1 / self.posterior.rho))
+        within = min(limit, self.time_scale)
+        times = within * np.linspace(0, 1, _STEPS + 1) ** max(1.0, 1 / self.posterior.rho)
+        if limit > within:
+            count = int(np.ceil(_STEPS_A_DOUBLING * np.log2(limit / within)))
+            times = np.concatenate([times, np.geomspace(within, limit, count + 1)[1:]])
+        return self.scaled(times)
 
     def along(
         self,
