@@ -1,7 +1,7 @@
 """How time and memory of a streamed fit grow with the rows: cohorts of known truth on disk, a fresh process each.
 
-    python benchmarks/large/scaling.py 100000 1000000 10000000     # writes a line of JSON for each to scaling.jsonl
-    python benchmarks/large/scaling.py table                       # writes scaling.md from the latest of each
+    python benchmarks/large/scaling.py 100000 1000000 10000000  # writes a line of JSON for each to scaling.jsonl
+    python benchmarks/large/scaling.py table                    # writes docs/benchmarks/scaling.md from the latest
 
 A cohort is written to a temporary folder in Parquet files of a million rows, 250,000 at a time. The fit is that of the
 default preset with 8 units and 8 nodes a row, one pass of feature learning and one of natural-gradient steps. Peak
@@ -26,7 +26,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "scaling.jsonl"
-TABLE = HERE / "scaling.md"
+TABLE = HERE.parents[1] / "docs" / "benchmarks" / "scaling.md"
 FILE_ROWS, WRITE_ROWS = 1_000_000, 250_000
 COVARIATES = 6
 MIB = 2**20

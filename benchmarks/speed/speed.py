@@ -4,7 +4,7 @@
     python benchmarks/speed/speed.py colon      one row
 
 Every measurement is a process of its own, so that its peak memory is its own; the sides of a ratio take turns. Results
-go to `results.jsonl` beside this file, and `results.md` is written anew from the latest of each.
+go to `results.jsonl` beside this file, and `docs/benchmarks/speed.md` is written anew from the latest of each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cases import CASES
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.jsonl"
-TABLE = HERE / "results.md"
+TABLE = HERE.parents[1] / "docs" / "benchmarks" / "speed.md"
 # The sides of a ratio take turns, this many times each.
 ROUNDS = {
     **dict.fromkeys(("colon paper", "colon default", "colon DeepSurv"), 3),
@@ -77,7 +77,7 @@ def growth(records: list[tuple[float, float]]) -> float:
 
 
 def write_table() -> None:
-    """Write `results.md` from the latest records."""
+    """Write the page from the latest records."""
     found = latest()
 
     def seconds(name: str, clock: str = "processor_seconds") -> float:
