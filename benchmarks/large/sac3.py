@@ -32,6 +32,8 @@ SEED = 20_261_116
 EPOCHS, PATIENCE = 100, 10
 HIDDEN = (64, 64)
 DIRECTIONS = 100
+# The ELBO ends at 13,267; with the 21 passes that a fit of so many rows makes by itself, at 11,862.
+TRAINING_PASSES = 60
 
 
 def split(rows: int | None) -> Any:
@@ -74,8 +76,7 @@ def ours(parts: Any, times: np.ndarray, given: argparse.Namespace) -> tuple[np.n
     table = table.assign(time=parts.train.time, event=parts.train.event)
     began = time.perf_counter(), time.process_time()
     model = NeuralSurv(hidden=HIDDEN, random_state=0, draws=100, verbose=True)
-    options = {"training_passes": given.training_passes} if given.training_passes else {}
-    options |= {"method": given.method, "directions": DIRECTIONS}
+    options = {"training_passes": given.training_passes, "method": given.method, "directions": DIRECTIONS}
     model.fit_stream([table], time="time", event="event", **options)
     seconds = {"fit_seconds": time.perf_counter() - began[0], "fit_cpu_seconds": time.process_time() - began[1]}
     curves = model.predict_survival(pd.DataFrame(parts.test.x, columns=list(parts.columns)), times).mean.to_numpy()
@@ -138,8 +139,8 @@ def write_table() -> None:
         if record["train_rows"] == 95_000:
             latest[record["method"]] = record
     lines = [
-        "| method | C-index | IBS | log-likelihood | D-calibration p | largest bin error | CPU s of the fit |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+        "| method | C-index | IBS | log-likelihood | D-calibration p | largest bin error | KM-calibration | CPU s |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name in METHODS:
         if name in latest:
@@ -147,12 +148,19 @@ def write_table() -> None:
             lines.append(
                 f"| {'NeuralSurv, streamed' if name == 'ours' else name} | {r['c_index']:.4f} | {r['ibs']:.4f} | "
                 f"{r['log_likelihood']:.4f} | {r['d_calibration_p']:.2g} | {r['d_calibration_distance']:.3f} | "
-                f"{r['fit_cpu_seconds']:.0f} |"
+                f"{1e5 * r['km_calibration']:.1f}·10⁻⁵ | {r['fit_cpu_seconds']:.0f} |"
             )
     dates = sorted({record["date"] for record in latest.values()})
     TABLE.write_text(
         "# SAC3, 95,000 training and 5,000 test rows\n\nWritten by `python benchmarks/large/sac3.py table`; run on "
-        f"{', '.join(dates)}, two cores shared with other work.\n\n" + "\n".join(lines) + "\n"
+        f"{', '.join(dates)}, two cores shared with other work. CoxTime and PCHazard have "
+        f"{HIDDEN[0]}–{HIDDEN[1]} units, at most {EPOCHS} epochs and stop early by {STOP_ROWS:,} of the rows; ours has as many "
+        f"units, {TRAINING_PASSES} passes of feature learning, {DIRECTIONS} directions, and stops by nothing.\n\n"
+        + "\n".join(lines)
+        + "\n"
+        "\n*D-calibration*: the p-value that the probabilities of the test rows are uniform, and by how much the worst "
+        "of ten bins differs from a tenth. *KM-calibration*: the squared distance of the mean curve from "
+        "Kaplan–Meier's.\n"
     )
     print(TABLE.read_text())
 
@@ -163,7 +171,7 @@ def main() -> None:
     parser.add_argument("what", choices=[*METHODS, "table"])
     parser.add_argument("--rows", type=int, help="training rows, for a trial; all 95,000 if not given")
     parser.add_argument("--method", default="mini-batch", help="of the streamed fit")
-    parser.add_argument("--training-passes", type=int, help="of the streamed fit")
+    parser.add_argument("--training-passes", type=int, default=TRAINING_PASSES, help="of the streamed fit")
     given = parser.parse_args()
     if given.what == "table":
         write_table()

@@ -34,3 +34,18 @@ def test_what_a_size_would_take_follows_the_formula():
     assert large.disk(100) == 8 * 14 * 10**9 / 100
     assert small.traffic(1, 5) == 0
     assert small.traffic(2, 5) == 5 * 8 * (4 + 300 + 300 * 301 // 2)
+
+
+def test_stored_runs_grow_linearly_and_their_memory_does_not():
+    runs = {record["rows"]: record for record in map(json.loads, (FOLDER / "scaling.jsonl").read_text().splitlines())}
+    assert {10**5, 10**6, 10**7} <= runs.keys()
+    most, least = max(runs), min(runs)
+    assert runs[most]["cpu_seconds"] / runs[least]["cpu_seconds"] < 1.3 * most / least
+    assert all(record["peak_mib"] < 1024 for record in runs.values())
+
+
+def test_stored_scores_are_of_the_same_rows():
+    runs = {record["method"]: record for record in map(json.loads, (FOLDER / "sac3.jsonl").read_text().splitlines())}
+    assert {"ours", "PCHazard", "CoxTime", "Kaplan-Meier"} <= runs.keys()
+    assert {(record["train_rows"], record["test_rows"]) for record in runs.values()} == {(95_000, 5_000)}
+    assert runs["ours"]["ibs"] < runs["Kaplan-Meier"]["ibs"]
