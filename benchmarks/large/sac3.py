@@ -155,9 +155,8 @@ def write_table() -> None:
         "# SAC3, 95,000 training and 5,000 test rows\n\nWritten by `python benchmarks/large/sac3.py table`; run on "
         f"{', '.join(dates)}, two cores shared with other work. CoxTime and PCHazard have "
         f"{HIDDEN[0]}–{HIDDEN[1]} units, at most {EPOCHS} epochs and stop early by {STOP_ROWS:,} of the rows; "
-        f"ours has as many units, {TRAINING_PASSES} passes of feature learning, {DIRECTIONS} directions, and stops by nothing.\n\n"
-        + "\n".join(lines)
-        + "\n"
+        f"ours has as many units, {TRAINING_PASSES} passes of feature learning, {DIRECTIONS} directions, and "
+        "stops by nothing.\n\n" + "\n".join(lines) + "\n"
         "\n*D-calibration*: the p-value that the probabilities of the test rows are uniform, and by how much the worst "
         "of ten bins differs from a tenth. *KM-calibration*: the squared distance of the mean curve from "
         "Kaplan–Meier's.\n"

@@ -17,3 +17,9 @@ def test_a_small_run(tmp_path):
     assert record["weights"] > 8 * 8 + 6 * 8
     assert 0 < record["before_mib"] <= record["fitted_mib"] <= record["predicted_mib"]
     assert "peak memory" in done.stdout
+
+
+def test_the_stored_run_has_a_million_weights_and_stays_within_memory():
+    runs = [json.loads(line) for line in (FOLDER / "million_weights.jsonl").read_text().splitlines()]
+    assert max(run["weights"] for run in runs) > 10**6
+    assert all(run["predicted_mib"] < 8 * 1024 for run in runs)
