@@ -86,8 +86,8 @@ class NeuralSurv(StreamMethods, PlotMethods, BaseEstimator):
     max_sweeps : int, optional
         Limit on the sweeps.
     accelerate : bool, optional
-        (paper) Whether to take shortcuts that end at the same place: extrapolated sweeps, and first solving on few
-        quadrature nodes.
+        (paper) Whether to take shortcuts to a fixed point of the sweeps: a search for the mean and extrapolation
+        between them, and first solving on few quadrature nodes.
     solver : {"auto", "primal", "dual", "low-rank", "krylov"}, optional
         (paper) The linear algebra of the sweeps; ``diagnostics_.solver_reason`` says why auto chose what it did.
     headroom : float, optional

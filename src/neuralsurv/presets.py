@@ -47,8 +47,8 @@ class Choices:
     max_sweeps : int
         Limit on the number of sweeps.
     accelerate : bool
-        Whether to take shortcuts that end at the same place: every third sweep starts from an extrapolation of the two
-        before it, and a problem of many quadrature nodes is first solved on few.
+        Whether to take shortcuts to a fixed point of the sweeps: between two of them the best mean is searched and the
+        variances are extrapolated, and a problem of many quadrature nodes is first solved on few.
     solver : {"auto", "primal", "dual", "low-rank", "krylov"}
         The linear algebra of the sweeps; auto takes the cheapest that fits into memory.
     """
