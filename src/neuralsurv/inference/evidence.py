@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from scipy.special import digamma
 from torch import Tensor
 
 from neuralsurv.inference.problem import Problem
@@ -14,9 +15,8 @@ from neuralsurv.model.prior import Gamma
 
 def gamma_divergence(q: Gamma, prior: Gamma) -> float:
     """Return KL(q ‖ prior) between two Gamma distributions."""
-    digamma = float(torch.digamma(torch.tensor(q.shape, dtype=torch.float64)))
     return (
-        (q.shape - prior.shape) * digamma
+        (q.shape - prior.shape) * float(digamma(q.shape))
         - math.lgamma(q.shape)
         + math.lgamma(prior.shape)
         + prior.shape * (math.log(q.rate) - math.log(prior.rate))

@@ -26,7 +26,10 @@ from neuralsurv.model.prior import Gamma
 from neuralsurv.solvers.chart import Chart
 
 _DEPTH = 10
-_MOST_STEPS = 200
+# The search between two sweeps may take so many steps, and no longer than two sweeps do; what a step costs beyond its
+# products, whatever the size, is about this many operations.
+_MOST_STEPS, _FEWEST_STEPS = 200, 10
+_OPERATIONS_OF_CALLS = 2e7
 # A step must gain this share of what its slope promises, and is lengthened while that gains this share more.
 _LEAST_SHARE = 1e-4
 _WORTH_LENGTHENING = 1e-3
@@ -103,7 +106,7 @@ def search_mean(problem: Problem, chart: Chart, offset: Tensor, v: Tensor, phi_o
     phi = phi_of(m)
     reached, slope = value(place, m, phi), slope_at(place, m, phi)
     memory = _Memory(chart)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_most_steps(*chart.rows.shape)):
         direction = memory.direction(slope)
         promise = float(slope @ direction)
         if not promise > 0:
@@ -114,20 +117,28 @@ def search_mean(problem: Problem, chart: Chart, offset: Tensor, v: Tensor, phi_o
             break
         change = chart.rows.times(direction)
 
+        tried: dict[float, tuple[Tensor, Tensor, Gamma]] = {}
+
         def along(length: float) -> float:
-            there = m + length * change  # noqa: B023 - called within this turn of the loop only
-            return value(place + length * direction, there, phi_of(there))  # noqa: B023
+            # Called within this turn of the loop only.
+            there = m + length * change  # noqa: B023
+            tried[length] = place + length * direction, there, phi_of(there)  # noqa: B023
+            return value(*tried[length])  # noqa: B023
 
         length, gained = _length(along, reached, promise)
         if not gained > 0:
             break
-        step = length * direction
-        place, m = place + step, m + length * change
-        phi = phi_of(m)
+        place, m, phi = tried[length]
         before, slope = slope, slope_at(place, m, phi)
-        memory.add(step, before - slope)
+        memory.add(length * direction, before - slope)
         reached += gained
     return m
+
+
+def _most_steps(points: int, rank: int) -> int:
+    sweep = 2.5 * points * rank**2 + rank**3 / 3
+    step = 4 * points * rank + 2 * rank**2 + _OPERATIONS_OF_CALLS
+    return max(_FEWEST_STEPS, min(_MOST_STEPS, round(2 * sweep / step)))
 
 
 def _length(along: Callable[[float], float], before: float, promise: float) -> tuple[float, float]:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from scipy.special import digamma
 from torch import Tensor
 
 
@@ -24,8 +25,7 @@ class Gamma:
     @property
     def mean_log(self) -> float:
         r"""The mean of the logarithm, :math:`\psi(\alpha) - \log\beta`."""
-        shape = torch.tensor(self.shape, dtype=torch.float64)
-        return float(torch.digamma(shape) - torch.log(torch.tensor(self.rate, dtype=torch.float64)))
+        return float(digamma(self.shape)) - math.log(self.rate)
 
     def quantile(self, probability: float) -> float:
         """Return the quantile at `probability`."""
