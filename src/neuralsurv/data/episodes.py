@@ -37,7 +37,10 @@ def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.
     gone = np.asarray(pd.isna(who))
     if gone.any():
         raise InputError(f"id is missing in {rows_phrase(gone)}; every episode needs the subject it belongs to.")
-    codes = pd.factorize(who)[0]
+    try:
+        codes = pd.factorize(who)[0]
+    except TypeError as error:
+        raise InputError(f"id cannot be compared: {error}; give a number or a text for each row.") from error
     order = np.lexsort((entry, codes))
     same = codes[order][1:] == codes[order][:-1]
     overlap = same & (entry[order][1:] < time[order][:-1])
