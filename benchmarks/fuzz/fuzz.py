@@ -129,6 +129,7 @@ def run_chunk(layer: str, seed: int, cases: int) -> dict[str, Any]:
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
         print_blob=False,
+        report_multiple_bugs=False,
     )(test)
     broken = []
     try:

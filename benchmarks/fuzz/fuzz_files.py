@@ -29,7 +29,8 @@ from neuralsurv.storage import _digest
 _ROOM = 2**30
 _CODE = ("exec", "compile", "os.system", "os.exec", "os.fork", "subprocess.Popen", "pickle.find_class", "socket.connect")
 _SETTINGS: dict[str, dict[str, Any]] = {
-    "default": {"hidden": (2,), "average": True, "quadrature_points": 2, "max_sweeps": 3, "draws": 4},
+    "default": {"hidden": (), "average": False, "quadrature_points": 2, "max_sweeps": 3, "draws": 4},
+    "mixture": {"hidden": (), "average": True, "quadrature_points": 2, "max_sweeps": 3, "draws": 4},
     "paper": {"preset": "paper", "hidden": (2,), "starts": 1, "quadrature_points": 5, "max_sweeps": 3, "draws": 4},
     "drawn": {"preset": "paper", "hidden": (1,), "starts": 1, "quadrature_points": 5, "inference": "importance", "draws": 4},
 }

@@ -172,7 +172,7 @@ def covariates(recipe: Recipe) -> Any:
 
 def _from_frame(frame: pd.DataFrame, container: str) -> Any:
     if container == "records":
-        return frame.to_records(index=False) if frame.columns.is_unique else frame
+        return frame.to_records(index=False) if frame.columns.is_unique and frame.shape[1] else frame
     if container == "arrow":
         import pyarrow
 

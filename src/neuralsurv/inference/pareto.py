@@ -57,7 +57,7 @@ def smooth_weights(log_weights: np.ndarray) -> Smoothed:
     values = log_weights - log_weights.max()
     count = len(values)
     if values.min() > -_EVEN:
-        return Smoothed(np.full(count, 1 / count), 0.0)
+        return Smoothed(np.full(count, 1 / count), math.inf)
     tail = math.ceil(min(count / 5, 3 * math.sqrt(count)))
     order = np.argsort(values, kind="stable")
     largest = order[count - tail :]
