@@ -72,7 +72,7 @@ def test_a_strange_warning_is_broken(fuzz, monkeypatch):
         return original(rows)
 
     monkeypatch.setattr(fuzz_cohort, "canonical_rows", warns)
-    with pytest.raises(fuzz_cohort.Broken, match="a warning that is not ours: RuntimeWarning"):
+    with pytest.raises(fuzz_cohort.BrokenPromiseError, match="a warning that is not ours: RuntimeWarning"):
         fuzz.run_case(ordinary(fuzz))
 
 
@@ -85,7 +85,7 @@ def test_a_faultless_cohort_that_is_refused_is_broken(fuzz, monkeypatch):
         raise InputError("column 'x0' is not liked by this version.")
 
     monkeypatch.setattr(fuzz_cohort.Encoding, "fit", refuses)
-    with pytest.raises(fuzz_cohort.Broken, match="names none of the faults"):
+    with pytest.raises(fuzz_cohort.BrokenPromiseError, match="names none of the faults"):
         fuzz.run_case(ordinary(fuzz))
 
 
@@ -95,7 +95,7 @@ def test_a_fault_that_is_accepted_is_broken(fuzz, monkeypatch):
     # The second reading finds the column constant; the first is told otherwise.
     recipe = ordinary(fuzz)
     monkeypatch.setattr(fuzz_cohort, "faults", lambda _: ["column 'x0' is constant"])
-    with pytest.raises(fuzz_cohort.Broken, match="accepted, though at fault"):
+    with pytest.raises(fuzz_cohort.BrokenPromiseError, match="accepted, though at fault"):
         fuzz.run_case(recipe)
 
 
@@ -114,7 +114,7 @@ def test_wrong_curves_are_broken(fuzz, monkeypatch, spoil, match):
     recipe = fuzz.recipe_of("fit", b"")
     original = fuzz_cohort.Prediction.draws.fget
     monkeypatch.setattr(fuzz_cohort.Prediction, "draws", property(lambda self: spoil(original(self))))
-    with pytest.raises(fuzz_cohort.Broken, match=match):
+    with pytest.raises(fuzz_cohort.BrokenPromiseError, match=match):
         fuzz.run_case(recipe)
 
 
@@ -125,10 +125,10 @@ def test_a_reader_that_asks_for_memory_or_runs_code_is_broken(fuzz, monkeypatch)
 
     original = next(iter(fuzz_files.originals().values()))
     monkeypatch.setattr(fuzz_files.neuralsurv, "load", lambda _: np.ones(2**28))
-    with pytest.raises(fuzz_cohort.Broken, match="too much memory"):
+    with pytest.raises(fuzz_cohort.BrokenPromiseError, match="too much memory"):
         fuzz_files.read_bytes(original)
     monkeypatch.setattr(fuzz_files.neuralsurv, "load", lambda _: eval(compile("1", "forged", "eval")))
-    with pytest.raises(fuzz_cohort.Broken, match="ran something"):
+    with pytest.raises(fuzz_cohort.BrokenPromiseError, match="ran something"):
         fuzz_files.read_bytes(original)
 
 

@@ -55,14 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     import atheris
 
-    with atheris.instrument_imports(include=["neuralsurv.storage", "neuralsurv.model_file", "neuralsurv.posterior_file"]):
+    with atheris.instrument_imports(
+        include=["neuralsurv.storage", "neuralsurv.model_file", "neuralsurv.posterior_file"]
+    ):
         import neuralsurv.model_file
         import neuralsurv.posterior_file
-        import neuralsurv.storage  # noqa: F401
-    from fuzz import append, fingerprint
+        import neuralsurv.storage
     from fuzz_files import originals, read_bytes
 
     import neuralsurv
+    from fuzz import append, fingerprint
 
     came: collections.Counter[str] = collections.Counter()
     started = time.perf_counter(), time.process_time()
@@ -108,7 +110,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for flag in (b"\x00", b"\xff"):
                 (Path(folder) / f"{name}{flag.hex()}").write_bytes(flag + whole)
         atheris.Setup(
-            [sys.argv[0], f"-runs={2 * given.runs}", f"-seed={given.seed}", f"-max_len={_LONGEST}", "-verbosity=0", folder], one
+            [
+                sys.argv[0],
+                f"-runs={2 * given.runs}",
+                f"-seed={given.seed}",
+                f"-max_len={_LONGEST}",
+                "-verbosity=0",
+                folder,
+            ],
+            one,
         )
         atheris.Fuzz()
     return 0

@@ -1,7 +1,7 @@
 """Anything that can be handed over, handed over: curves or one of our errors must come back.
 
-``run`` makes cases in chunks (hypothesis), runs them, and adds a line for each chunk to the store, so that a run that was
-stopped goes on where it was; a case that breaks the library is shrunk and kept in the line. ``keep`` writes such cases
+``run`` makes cases in chunks (hypothesis), runs them, and adds a line for each chunk to the store, so that a run that
+was stopped goes on where it was; a case that breaks the library is shrunk and kept in the line. ``keep`` writes such cases
 into tests/fail/, where the tests replay them; ``replay`` does that by hand; ``table`` writes the page of the
 documentation. ``python benchmarks/fuzz/fuzz.py run --cases 200`` is quick.
 """
@@ -242,7 +242,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     running = action("run", run, "run the chunks that are not stored yet")
     running.add_argument("--cases", type=int, default=100_000, metavar="N", help="cases in all (%(default)s)")
-    running.add_argument("--seed", type=int, default=1, metavar="S", help="another seed makes other cases (%(default)s)")
+    running.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="another seed makes other cases (%(default)s)"
+    )
     running.add_argument("--jobs", type=int, default=1, metavar="J", help="chunks at once")
     running.add_argument("--layer", nargs="+", choices=LAYERS, default=list(LAYERS))
     running.add_argument("--any-source", action="store_true", help="chunks of other sources count as done")

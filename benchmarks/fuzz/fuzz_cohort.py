@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from fuzz_faults import faults, judged
-from fuzz_inputs import Recipe, covariates, frame_of, outcome
+from fuzz_inputs import Recipe, covariates, outcome
 
 from neuralsurv import NeuralSurv
 from neuralsurv.data.canonical import Rows, canonical_rows
@@ -24,7 +24,7 @@ from neuralsurv.prediction import Prediction
 SLACK = 1e-9
 
 
-class Broken(AssertionError):
+class BrokenPromiseError(AssertionError):
     """The library did what it promises never to do."""
 
 
@@ -36,7 +36,7 @@ def only_our_warnings() -> Iterator[None]:
         yield
     for warning in caught:
         if not issubclass(warning.category, NeuralSurvWarning):
-            raise Broken(f"a warning that is not ours: {warning.category.__name__}: {warning.message}")
+            raise BrokenPromiseError(f"a warning that is not ours: {warning.category.__name__}: {warning.message}")
 
 
 def attempt(action: Any) -> tuple[Any, NeuralSurvError | None]:
@@ -46,7 +46,7 @@ def attempt(action: Any) -> tuple[Any, NeuralSurvError | None]:
             return action(), None
     except NeuralSurvError as error:
         if len(str(error)) < 15 or "Traceback" in str(error):
-            raise Broken(f"an error without a sentence: {error!r}") from error
+            raise BrokenPromiseError(f"an error without a sentence: {error!r}") from error
         return None, error
 
 
@@ -56,9 +56,9 @@ def _check_refusal(recipe: Recipe, error: NeuralSurvError | None) -> None:
         return
     words = faults(recipe)
     if error is None and words:
-        raise Broken(f"accepted, though at fault: {words}")
+        raise BrokenPromiseError(f"accepted, though at fault: {words}")
     if isinstance(error, InputError) and not any(word in str(error) for word in words):
-        raise Broken(f"the error names none of the faults {words}: {error}")
+        raise BrokenPromiseError(f"the error names none of the faults {words}: {error}")
 
 
 def _inputs(recipe: Recipe) -> tuple[Any, Any, dict[str, Any]]:
@@ -81,11 +81,15 @@ def read_only(recipe: Recipe) -> dict[str, int]:
         checked.check_fittable()
         if subject is not None:
             check_episodes(subject[present], checked.entry, checked.time, checked.event)
-        encoding = Encoding.fit(frame, checked.risk_weight(), standardise=recipe["settings"].get("standardise", True), like=X)
+        encoding = Encoding.fit(
+            frame, checked.risk_weight(), standardise=recipe["settings"].get("standardise", True), like=X
+        )
         encoding.check_flat()
         x = encoding.transform(frame)
         scale = checked.time.max()
-        return encoding, canonical_rows(Rows(checked.time / scale, checked.event, checked.entry / scale, checked.weight, x))
+        return encoding, canonical_rows(
+            Rows(checked.time / scale, checked.event, checked.entry / scale, checked.weight, x)
+        )
 
     made, error = attempt(numbers)
     _check_refusal(recipe, error)
@@ -94,16 +98,16 @@ def read_only(recipe: Recipe) -> dict[str, int]:
     encoding, rows = made
     for name, values in (("time", rows.time), ("entry", rows.entry), ("weight", rows.weight), ("x", rows.x)):
         if not np.isfinite(values).all():
-            raise Broken(f"{name} is not finite after it was read")
+            raise BrokenPromiseError(f"{name} is not finite after it was read")
     if not ((rows.entry < rows.time).all() and (rows.entry >= 0).all() and (rows.time <= 1).all()):
-        raise Broken("scaled rows do not lie in [0, 1]")
+        raise BrokenPromiseError("scaled rows do not lie in [0, 1]")
     counts = {"accepted": 1}
     for ask in recipe["asks"]:
         table = changed(recipe, ask)
         encoded, error = attempt(lambda table=table: encoding.transform(table))
         _check_blame(recipe, ask, error)
         if error is None and not (np.isfinite(encoded).all() and encoded.shape[1] == len(encoding.outputs)):
-            raise Broken("new rows are not finite after they were encoded")
+            raise BrokenPromiseError("new rows are not finite after they were encoded")
     return counts
 
 
@@ -136,7 +140,9 @@ def changed(recipe: Recipe, ask: dict[str, Any]) -> Any:
     elif change == "reorder":
         columns.reverse()
     elif change == "extra":
-        columns.append({"name": "further", "type": "float64", "cells": [1.0] * len(columns[0]["cells"]) if columns else []})
+        columns.append(
+            {"name": "further", "type": "float64", "cells": [1.0] * len(columns[0]["cells"]) if columns else []}
+        )
     elif own is not None:
         _change_column(change, columns, own)
     if change in ("no rows", "one row"):
@@ -159,7 +165,11 @@ def _change_column(change: str, columns: list[dict[str, Any]], own: dict[str, An
     elif own["cells"]:
         put = {"unseen": "never seen", "gap": None, "wild": 1.5e308, "infinite": "inf"}
         numeric = own["type"] not in ("str", "string", "category", "object", "string[pyarrow]")
-        if change in put and not (numeric and change == "unseen") and not (not numeric and change in ("wild", "infinite")):
+        if (
+            change in put
+            and not (numeric and change == "unseen")
+            and not (not numeric and change in ("wild", "infinite"))
+        ):
             own["cells"][0] = put[change]
 
 
@@ -175,11 +185,15 @@ def _check_blame(recipe: Recipe, ask: dict[str, Any], error: NeuralSurvError | N
         return
     words = (f"column {column['name']!r}", _AT_FAULT[ask["change"]])
     if error is None or not all(word in str(error) for word in words):
-        raise Broken(f"the change {ask['change']!r} must be refused with the words {words}, but: {error}")
+        raise BrokenPromiseError(f"the change {ask['change']!r} must be refused with the words {words}, but: {error}")
 
 
 def _times(given: Any) -> Any:
     return [float(value) if value in ("nan", "inf") else value for value in given] if isinstance(given, list) else given
+
+
+def _usual(times: Any) -> bool:
+    return isinstance(times, list) and len(times) > 0 and all(isinstance(time, float) for time in times)
 
 
 def _ask(model: NeuralSurv, recipe: Recipe, ask: dict[str, Any]) -> bool:
@@ -189,7 +203,7 @@ def _ask(model: NeuralSurv, recipe: Recipe, ask: dict[str, Any]) -> bool:
     y, more, _ = outcome(recipe, covariates(recipe))
     actions = {
         "conditional": lambda: model.predict_conditional_survival(X, times, first),
-        "quantile": lambda: model.predict_quantile(X, [0.1, 0.5, 0.999]),
+        "quantile": lambda: model.predict_quantile(X, [0.1, 0.5, 0.999] if _usual(times) else times),
         "median": lambda: model.predict_median(X),
         "event_time": lambda: model.predict_event_time(X),
         "rmst": lambda: model.predict_rmst(X, times[-1] if isinstance(times, list) and times else times),
@@ -197,13 +211,17 @@ def _ask(model: NeuralSurv, recipe: Recipe, ask: dict[str, Any]) -> bool:
         "risk": lambda: model.predict(X),
         "function": lambda: model.predict_survival_function(X),
         "score": lambda: model.score(X, y if y is not None else (more.get("time"), more.get("event"))),
-        "path": lambda: model.predict_survival_path(X, times, entry=more.get("entry"), time=more.get("time"), id=more.get("id")),
+        "path": lambda: model.predict_survival_path(
+            X, times, entry=more.get("entry"), time=more.get("time"), id=more.get("id")
+        ),
     }
     action = actions.get(what, lambda: getattr(model, f"predict_{what}")(X, times))
     # A prediction is worked out when it is looked at, so that looking belongs to asking.
     given, error = attempt(lambda: _looked_at(action()))
     # What is wrong with the times may be said before what is wrong with a column.
-    spoilt = error is not None and re.match(r"times |given|horizon|a prediction is asked for|give either|there is|y |the hazard at time 0", str(error))
+    spoilt = error is not None and re.match(
+        r"times |q=|given|horizon|a prediction is asked for|give either|there is|y |the hazard at time 0", str(error)
+    )
     if not spoilt and what not in ("score", "path"):
         _check_blame(recipe, ask, error)
     if error is None:
@@ -215,7 +233,7 @@ def _looked_at(given: Any) -> Any:
     if isinstance(given, Prediction):
         given.arrays()
         given.to_frame()
-        given.std
+        _ = given.std
     return given
 
 
@@ -225,15 +243,17 @@ def _check_given(what: str, given: Any, X: Any, times: Any, model: NeuralSurv) -
         rows = len(next(iter(X.values())))
     if what == "score":
         if not 0 <= given <= 1:
-            raise Broken(f"the score is {given}")
+            raise BrokenPromiseError(f"the score is {given}")
         return
     if what == "risk":
         if np.shape(given) != (rows,) or not np.isfinite(given).all() or (given < 0).any():
-            raise Broken(f"risk scores of shape {np.shape(given)} for {rows} rows: {given}")
+            raise BrokenPromiseError(f"risk scores of shape {np.shape(given)} for {rows} rows: {given}")
         return
     if what == "function":
-        if len(given) != rows or any(not np.isfinite(curve.y).all() or (np.diff(curve.y) > SLACK).any() for curve in given):
-            raise Broken("a survival function is missing, not finite or not monotone")
+        if len(given) != rows or any(
+            not np.isfinite(curve.y).all() or (np.diff(curve.y) > SLACK).any() for curve in given
+        ):
+            raise BrokenPromiseError("a survival function is missing, not finite or not monotone")
         return
     _check_prediction(what, given, X, rows, times)
 
@@ -241,27 +261,27 @@ def _check_given(what: str, given: Any, X: Any, times: Any, model: NeuralSurv) -
 def _check_prediction(what: str, given: Prediction, X: Any, rows: int | None, times: Any) -> None:
     draws = given.draws if given.columns is not None else given.draws[:, :, None]
     if what != "path" and (draws.shape[1] != rows or len(given.mean) != rows):
-        raise Broken(f"{what} of {draws.shape[1]} people for {rows} rows")
+        raise BrokenPromiseError(f"{what} of {draws.shape[1]} people for {rows} rows")
     if isinstance(X, pd.DataFrame) and what != "path" and not given.mean.index.equals(X.index):
-        raise Broken(f"the index of {what} is not that of X")
+        raise BrokenPromiseError(f"the index of {what} is not that of X")
     for name, table in (("draws", draws), ("std", given.std), *given.arrays().items()):
         if np.isnan(np.asarray(table)).any():
-            raise Broken(f"{what}: {name} holds NaN")
+            raise BrokenPromiseError(f"{what}: {name} holds NaN")
     if what in ("quantile", "median", "event_time"):
         # Infinite by definition where the curve does not come so far within the training range.
         if (draws <= 0).any():
-            raise Broken(f"{what} is not positive")
+            raise BrokenPromiseError(f"{what} is not positive")
         return
     if not np.isfinite(draws).all():
-        raise Broken(f"{what} is not finite")
+        raise BrokenPromiseError(f"{what} is not finite")
     if what in ("survival", "conditional", "path") and ((draws < 0).any() or (draws > 1).any()):
-        raise Broken(f"{what} leaves [0, 1]")
+        raise BrokenPromiseError(f"{what} leaves [0, 1]")
     if what in ("hazard", "cumulative_hazard", "rmst") and (draws < 0).any():
-        raise Broken(f"{what} is negative")
+        raise BrokenPromiseError(f"{what} is negative")
     if what == "rmst" and (draws > times[-1] * (1 + SLACK) if isinstance(times, list) else times).any():
-        raise Broken("the restricted mean is beyond its horizon")
+        raise BrokenPromiseError("the restricted mean is beyond its horizon")
     if what in ("survival", "conditional", "path", "cumulative_hazard"):
         order = np.argsort(np.atleast_1d(np.asarray(times, dtype=float)), kind="stable")
         steps = np.diff(draws[:, :, order], axis=2) * (-1 if what == "cumulative_hazard" else 1)
         if (steps > SLACK * np.maximum(1, np.abs(draws[:, :, order][:, :, 1:]))).any():
-            raise Broken(f"{what} is not monotone")
+            raise BrokenPromiseError(f"{what} is not monotone")

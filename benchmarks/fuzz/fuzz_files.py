@@ -20,19 +20,35 @@ from typing import Any
 
 import numpy as np
 from fuzz_choices import Choices
-from fuzz_cohort import Broken, attempt
+from fuzz_cohort import BrokenPromiseError, attempt
 
 import neuralsurv
 from neuralsurv.storage import _digest
 
 # More address space than this, beyond what the process has, is not given to a reader of files of a few kilobytes.
 _ROOM = 2**30
-_CODE = ("exec", "compile", "os.system", "os.exec", "os.fork", "subprocess.Popen", "pickle.find_class", "socket.connect")
+_CODE = (
+    "exec",
+    "compile",
+    "os.system",
+    "os.exec",
+    "os.fork",
+    "subprocess.Popen",
+    "pickle.find_class",
+    "socket.connect",
+)
 _SETTINGS: dict[str, dict[str, Any]] = {
     "default": {"hidden": (), "average": False, "quadrature_points": 2, "max_sweeps": 3, "draws": 4},
     "mixture": {"hidden": (), "average": True, "quadrature_points": 2, "max_sweeps": 3, "draws": 4},
     "paper": {"preset": "paper", "hidden": (2,), "starts": 1, "quadrature_points": 5, "max_sweeps": 3, "draws": 4},
-    "drawn": {"preset": "paper", "hidden": (1,), "starts": 1, "quadrature_points": 5, "inference": "importance", "draws": 4},
+    "drawn": {
+        "preset": "paper",
+        "hidden": (1,),
+        "starts": 1,
+        "quadrature_points": 5,
+        "inference": "importance",
+        "draws": 4,
+    },
 }
 # The first time that a model is opened, modules are imported; after that nothing may be run.
 _watch: dict[str, Any] = {"on": False, "seen": [], "hooked": False}
@@ -59,7 +75,7 @@ def originals() -> dict[str, bytes]:
             path = Path(folder) / "model"
             model.save(path)
             files[name] = path.read_bytes()
-            neuralsurv.load(path).predict_survival(X, [1.0]).mean
+            _ = neuralsurv.load(path).predict_survival(X, [1.0]).mean
     return files
 
 
@@ -94,7 +110,26 @@ def _packed(text: bytes, body: bytes) -> bytes:
 
 
 _WRONG: tuple[Any, ...] = (
-    *(None, 0, -1, 1, 2, 1e308, -0.5, 10**9, 2**62, 10**400, True, "", "NeuralSurv", "os.system", [], {}, [[]], [0] * 50),
+    *(
+        None,
+        0,
+        -1,
+        1,
+        2,
+        1e308,
+        -0.5,
+        10**9,
+        2**62,
+        10**400,
+        True,
+        "",
+        "NeuralSurv",
+        "os.system",
+        [],
+        {},
+        [[]],
+        [0] * 50,
+    ),
     *({"shape": 1e-300, "rate": 1e300}, {"held": 1e-320}, "a" * 3000, float("nan"), float("inf"), [10**7] * 3, "dict"),
 )
 
@@ -194,9 +229,9 @@ def read_bytes(data: bytes) -> dict[str, int]:
             with guarded():
                 model, error = attempt(lambda: neuralsurv.load(file.name))
         except MemoryError as bare:
-            raise Broken(f"opening a file of {len(data)} bytes asks for too much memory") from bare
+            raise BrokenPromiseError(f"opening a file of {len(data)} bytes asks for too much memory") from bare
     if _watch["seen"]:
-        raise Broken(f"opening a file ran something: {_watch['seen']}")
+        raise BrokenPromiseError(f"opening a file ran something: {_watch['seen']}")
     if error is not None:
         return {"refused": 1}
     X = {column.name: _cell(column) for column in model.encoding_.columns}
@@ -206,9 +241,9 @@ def read_bytes(data: bytes) -> dict[str, int]:
         with guarded():
             curves, error = attempt(lambda: model.predict_survival(pd.DataFrame(X), [0.0, 1.0, 5.0]).mean.to_numpy())
     except MemoryError as bare:
-        raise Broken("a model of a few kilobytes asks for too much memory to predict") from bare
+        raise BrokenPromiseError("a model of a few kilobytes asks for too much memory to predict") from bare
     if error is None and (np.isnan(curves).any() or (np.diff(curves, axis=1) > 1e-9).any() or curves.min() < 0):
-        raise Broken("a model from a file predicts what is no survival curve")
+        raise BrokenPromiseError("a model from a file predicts what is no survival curve")
     return {"opened": 1} if error is None else {"opened, prediction refused": 1}
 
 

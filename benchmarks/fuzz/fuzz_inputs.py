@@ -1,8 +1,8 @@
 """A recipe, plain data that fits into a JSON file, becomes the objects that a user would hand over.
 
 A recipe of a cohort holds columns (a name, a type, cells), what they come in, an outcome, the settings of the
-estimator, and what is asked of the fitted model. Cells are plain values; ``null`` is a missing one, and a table with one
-entry, such as ``{"decimal": "1.5"}``, stands for an object that JSON does not have.
+estimator, and what is asked of the fitted model. Cells are plain values; ``null`` is a missing one, and a table with
+one entry, such as ``{"decimal": "1.5"}``, stands for an object that JSON does not have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ Recipe = dict[str, Any]
 
 NUMBERS = ("float16", "float32", "float64", "longdouble", "int8", "int16", "int32", "int64", "uint8", "uint64")
 NULLABLE = ("Int64", "Float32", "Float64", "boolean", "string", "double[pyarrow]", "string[pyarrow]")
-OTHERS = (">f8", "bool", "complex128", "str", "category", "object", "datetime64[ns]", "timedelta64[ns]", "Sparse[float64]")
+OTHERS = (
+    ">f8",
+    "bool",
+    "complex128",
+    "str",
+    "category",
+    "object",
+    "datetime64[ns]",
+    "timedelta64[ns]",
+    "Sparse[float64]",
+)
 TYPES = (*NUMBERS, *NULLABLE, *OTHERS)
 _OBJECTS = {
     "bytes": lambda text: text.encode("latin-1"),
@@ -148,7 +158,9 @@ def _laid_out(matrix: np.ndarray, layout: str) -> np.ndarray:
 def _sparse(matrix: np.ndarray, container: str) -> Any:
     from scipy import sparse
 
-    numbers = np.nan_to_num(np.asarray(matrix, dtype=np.float64)) if matrix.dtype.kind in "fiub" else np.eye(*matrix.shape)
+    numbers = (
+        np.nan_to_num(np.asarray(matrix, dtype=np.float64)) if matrix.dtype.kind in "fiub" else np.eye(*matrix.shape)
+    )
     return getattr(sparse, container)(numbers)
 
 
@@ -240,16 +252,29 @@ def outcome(recipe: Recipe, X: Any) -> tuple[Any, dict[str, Any], Any]:
     if form == "names" and isinstance(X, pd.DataFrame):
         table = X.copy()
         for name, values in roles.items():
-            table.insert(0, name, np.asarray(pd.Series(values).reindex(range(len(X))) if len(values) != len(X) else values).reshape(-1), True)
+            table.insert(
+                0,
+                name,
+                np.asarray(pd.Series(values).reindex(range(len(X))) if len(values) != len(X) else values).reshape(-1),
+                True,
+            )
         return None, {name: name for name in roles}, table
     if form == "frame":
         longest = max(len(values) for values in roles.values())
-        table = pd.DataFrame({name: pd.Series(np.asarray(values).reshape(-1)).reindex(range(longest)) for name, values in roles.items() if name != "id"})
+        table = pd.DataFrame(
+            {
+                name: pd.Series(np.asarray(values).reshape(-1)).reindex(range(longest))
+                for name, values in roles.items()
+                if name != "id"
+            }
+        )
         return table, {"id": roles["id"]} if "id" in roles else {}, X
     if form == "structured":
         time, event = (np.asarray(roles[name]).reshape(-1) for name in ("time", "event"))
         if len(time) == len(event) and time.dtype.kind in "fiu" and event.dtype.kind in "biuf":
-            y = np.empty(len(time), dtype=[("event", event.dtype if event.dtype.kind != "O" else "f8"), ("time", time.dtype)])
+            y = np.empty(
+                len(time), dtype=[("event", event.dtype if event.dtype.kind != "O" else "f8"), ("time", time.dtype)]
+            )
             y["time"], y["event"] = time, event
             return y, rest, X
     if form == "list of pairs":

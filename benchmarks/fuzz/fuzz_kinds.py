@@ -34,6 +34,8 @@ def kinds(recipe: Recipe) -> list[str]:
         found |= {f"asked: {ask['what']}" for ask in recipe["asks"]}
     found |= {f"new rows: {ask['change']}" for ask in recipe["asks"]}
     found |= _of_outcome(recipe["outcome"])
+    if recipe.get("wide") == 10_000:
+        found.add("hazard: 10,000 columns")
     if not recipe["hazards"]:
         found.add("hazard: none")
     return sorted(found)
@@ -49,7 +51,9 @@ def _of_outcome(given: dict[str, Any]) -> set[str]:
         "outcome: times zero or negative": any(value <= 0 for value in times),
         "outcome: times NaN or infinite": any(not math.isfinite(value) for value in times),
         "outcome: entry": "entry" in given,
-        "outcome: weight of 1e16 or more": any(value >= 1e16 for value in _numbers(given.get("weight", {}).get("cells", []))),
+        "outcome: weight of 1e16 or more": any(
+            value >= 1e16 for value in _numbers(given.get("weight", {}).get("cells", []))
+        ),
         "outcome: weight of zero": 0.0 in _numbers(given.get("weight", {}).get("cells", [])),
     }
     return {name for name, holds in checks.items() if holds}

@@ -33,14 +33,33 @@ ASKED = (
 # Small settings of public parameters, so that a fit takes a few hundredths of a second.
 _SMALL: dict[str, dict[str, Any]] = {
     "default": {"hidden": [], "average": False, "quadrature_points": 2, "max_sweeps": 3, "tolerance": 0.1},
-    "paper": {"hidden": [2], "starts": 1, "quadrature_points": 5, "max_sweeps": 3, "tolerance": 0.1, "mode_tolerance": 0.1},
+    "paper": {
+        "hidden": [2],
+        "starts": 1,
+        "quadrature_points": 5,
+        "max_sweeps": 3,
+        "tolerance": 0.1,
+        "mode_tolerance": 0.1,
+    },
 }
 _CHANGES: dict[str, list[dict[str, Any]]] = {
-    "default": [{"hidden": [2]}, {"quadrature_points": 4}, {"headroom": 1.5}, {"headroom": 1e6}, {"activation": "relu"}],
+    "default": [
+        {"hidden": [2]},
+        {"quadrature_points": 4},
+        {"headroom": 1.5},
+        {"headroom": 1e6},
+        {"activation": "relu"},
+    ],
     "paper": [
         *({"quadrature": "gauss-legendre", "quadrature_points": 3}, {"rho": 0.3}, {"rho": 2.0}, {"activation": "silu"}),
         *({"normaliser": "closed-form"}, {"normaliser": "monte-carlo"}, {"solver": "dual"}, {"solver": "low-rank"}),
-        *({"phi_prior": [1e-3, 1e-3]}, {"phi_prior": [1e3, 1e-6]}, {"spread": "prior"}, {"hidden": []}, {"hidden": [2, 2]}),
+        *(
+            {"phi_prior": [1e-3, 1e-3]},
+            {"phi_prior": [1e3, 1e-6]},
+            {"spread": "prior"},
+            {"hidden": []},
+            {"hidden": [2, 2]},
+        ),
     ],
 }
 
@@ -265,7 +284,7 @@ def _index(pick: Choices, recipe: Recipe) -> None:
 
 
 def _wide(pick: Choices, recipe: Recipe) -> None:
-    recipe["wide"] = pick.one((100, 30))
+    recipe["wide"] = 10_000 if pick.rarely(64) else pick.one((100, 30))
 
 
 HAZARDS: dict[str, Callable[[Choices, Recipe], None]] = {

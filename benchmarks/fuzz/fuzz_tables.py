@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 from fuzz_choices import Choices
-from fuzz_cohort import Broken, attempt
+from fuzz_cohort import BrokenPromiseError, attempt
 
 from neuralsurv.cli.cohort import read_cohort
 from neuralsurv.cli.settings import DataSettings
@@ -20,10 +20,56 @@ from neuralsurv.cli.usable import drop_unusable, remarks
 
 _CELLS = (
     *("1", "2.5", "0", "3", "7", "", "NA", "nan", "a", "b", "-1", "1e300", "1e999", "inf", "-inf", " 4 ", '"q,x"', '"'),
-    *("1,5", "2020-02-29", "True", "false", "0x1F", "1_000", "９", "é", "\u202e", "😀", "1e-320", "99999999999999999999999"),
-    *("NULL", "#N/A", "=1+1", "'", "\t", "a\x00b", '"a\nb"', "1.5.2", "١", "--", "None", "dead", "01", "+1", ".5", "5."),
+    *(
+        "1,5",
+        "2020-02-29",
+        "True",
+        "false",
+        "0x1F",
+        "1_000",
+        "９",
+        "é",
+        "\u202e",
+        "😀",
+        "1e-320",
+        "99999999999999999999999",
+    ),
+    *(
+        "NULL",
+        "#N/A",
+        "=1+1",
+        "'",
+        "\t",
+        "a\x00b",
+        '"a\nb"',
+        "1.5.2",
+        "١",
+        "--",
+        "None",
+        "dead",
+        "01",
+        "+1",
+        ".5",
+        "5.",
+    ),
 )
-_HEADS = ("time", "event", "x", "y", "größe", "", " z ", "time", "x.1", '"a,b"', "1", "event ", "\ufeffid", "entry", "weight")
+_HEADS = (
+    "time",
+    "event",
+    "x",
+    "y",
+    "größe",
+    "",
+    " z ",
+    "time",
+    "x.1",
+    '"a,b"',
+    "1",
+    "event ",
+    "\ufeffid",
+    "entry",
+    "weight",
+)
 _KINDS = (".csv", ".tsv", ".csv.gz", ".txt", ".parquet", ".feather", ".tab", ".xlsx", "")
 
 
@@ -69,8 +115,20 @@ def table(data: bytes) -> tuple[str, str, bytes, dict[str, Any]]:
     if pick.rarely(6):
         reading = pick.one(
             (
-                *({"separator": ";"}, {"decimal": ","}, {"encoding": "latin-1"}, {"encoding": "none such"}, {"separator": "ab"}),
-                *({"missing": ("dead", "1")}, {"categorical": ("x",)}, {"separator": ""}, {"decimal": ",,"}, {"encoding": "utf-16"}),
+                *(
+                    {"separator": ";"},
+                    {"decimal": ","},
+                    {"encoding": "latin-1"},
+                    {"encoding": "none such"},
+                    {"separator": "ab"},
+                ),
+                *(
+                    {"missing": ("dead", "1")},
+                    {"categorical": ("x",)},
+                    {"separator": ""},
+                    {"decimal": ",,"},
+                    {"encoding": "utf-16"},
+                ),
             )
         )
     return said, ending, content, reading
@@ -81,13 +139,15 @@ def read_file(ending: str, content: bytes, reading: dict[str, Any]) -> dict[str,
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         path = Path(folder) / f"cohort{ending}"
         path.write_bytes(content)
-        plain = {name: value for name, value in reading.items() if name in ("separator", "decimal", "encoding", "missing")}
+        plain = {
+            name: value for name, value in reading.items() if name in ("separator", "decimal", "encoding", "missing")
+        }
         frame, error = attempt(lambda: read_table(path, **plain))
         if error is not None:
             return {"refused": 1}
         names = list(frame.columns)
         if len(frame) == 0 or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
-            raise Broken("a table without rows, or with names that are no text or not different")
+            raise BrokenPromiseError("a table without rows, or with names that are no text or not different")
         settings = DataSettings(file=path, time="time", event="event", **reading)
         cohort, error = attempt(lambda: read_cohort(settings))
         if error is not None:

@@ -126,6 +126,7 @@ class Predictor:
         They lie closer together near 0 where the baseline hazard is infinite there (rho < 1), and further apart the
         further they are beyond the last training time, so that a far limit does not thin out those that matter.
         """
+        self.scaled(np.array([limit]))  # refuses what is too far
         within = min(limit, self.time_scale)
         times = within * np.linspace(0, 1, _STEPS + 1) ** max(1.0, 1 / self.posterior.rho)
         if limit > within:
@@ -199,7 +200,10 @@ class Predictor:
 
     def quantile(self, X: Any, q: Any) -> Prediction:
         """Time by which a share q of people like this have had the event; infinite beyond the training range."""
-        shares = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        try:
+            shares = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        except (TypeError, ValueError, OverflowError):
+            shares = np.empty(0)  # refused in the same words
         if shares.ndim != 1 or len(shares) == 0 or not ((shares > 0) & (shares < 1)).all():
             raise InputError(f"q={q!r} must lie strictly between 0 and 1; use 0.5 for the median.")
         levels = torch.from_numpy(-np.log1p(-shares))
