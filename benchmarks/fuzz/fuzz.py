@@ -1,8 +1,8 @@
 """Anything that can be handed over, handed over: curves or one of our errors must come back.
 
 ``run`` makes cases in chunks (hypothesis), runs them, and adds a line for each chunk to the store, so that a run that
-was stopped goes on where it was; a case that breaks the library is shrunk and kept in the line. ``keep`` writes such cases
-into tests/fail/, where the tests replay them; ``replay`` does that by hand; ``table`` writes the page of the
+was stopped goes on where it was; a case that breaks the library is shrunk and kept in the line. ``keep`` writes such
+cases into tests/fail/, where the tests replay them; ``replay`` does that by hand; ``table`` writes the page of the
 documentation. ``python benchmarks/fuzz/fuzz.py run --cases 200`` is quick.
 """
 
