@@ -87,6 +87,13 @@ def test_summaries_against_numpy(summary, reduce):
     np.testing.assert_allclose(one.to_numpy(), reduce(cube)[:, 0], rtol=1e-13)
 
 
+@pytest.mark.parametrize("size", [1e300, 1e-300])
+def test_spread_of_huge_and_tiny_numbers(size):
+    cube = cube_of()
+    expected = cube.std(0)
+    np.testing.assert_allclose(prediction_of(cube * size, list("abcde")).std.to_numpy() / size, expected, rtol=1e-12)
+
+
 def test_draws():
     cube = cube_of()
     np.testing.assert_array_equal(prediction_of(cube).draws, cube)

@@ -343,7 +343,7 @@ def test_blocks_allow_for_the_time_up_to_which_survival_is_given(monkeypatch):
     assert numbers[0] == pytest.approx(numbers[1], rel=0.1)
 
 
-@pytest.mark.parametrize("given", [-1, np.nan, np.inf, [3, 4], np.array([3.0])])
+@pytest.mark.parametrize("given", [-1, np.nan, np.inf, [3, 4], np.array([3.0]), "a", None])
 def test_bad_given(given):
     with pytest.raises(InputError, match=rf"given={re.escape(repr(given))} must be one finite time of at least 0"):
         small_predictor().conditional_survival(covariates(2), [5], given)
@@ -519,6 +519,9 @@ def test_bad_times(quantity):
         ([1, np.nan], "times holds nan;"),
         ([1, np.inf], "times holds inf;"),
         ([[1, 2], [3, 4]], r"times has shape \(2, 2\);"),
+        (["a"], "times cannot be read as numbers: could not convert string to float: 'a'; give one or more"),
+        ([1, [2, 3]], "times cannot be read as numbers: .* give one or more times in a flat list"),
+        ([10**400], "times cannot be read as numbers: int too large"),
     ],
 )
 def test_times_that_are_refused(times, message):
@@ -532,18 +535,39 @@ def test_times_that_are_taken():
     assert check_times((0, 4.5)).tolist() == [0.0, 4.5]
 
 
-@pytest.mark.parametrize("horizon", [0, -2, np.inf, np.nan])
+@pytest.mark.parametrize("quantity", ["survival", "cumulative_hazard", "hazard", "g"])
+def test_times_too_far_beyond_the_training_range(quantity):
+    ask = getattr(small_predictor(), quantity)
+    with pytest.raises(
+        InputError, match=r"asked for time 1e\+300, more than 1e\+09 times the last training time, .* Ask"
+    ):
+        ask(covariates(2), [1, 1e300])
+
+
+def test_horizons_and_given_times_too_far_beyond_the_training_range():
+    for ask in (
+        lambda: small_predictor().rmst(covariates(2), 1.7e308),
+        lambda: small_predictor().difference(covariates(2), covariates(2), horizon=1.7e308),
+        lambda: small_predictor().conditional_survival(covariates(2), [1], 1.7e308),
+    ):
+        with pytest.raises(
+            InputError, match=r"asked for time 1\.7e\+308, more than 1e\+09 times the last training time"
+        ):
+            ask()
+
+
+@pytest.mark.parametrize("horizon", [0, -2, np.inf, np.nan, None, "a"])
 def test_bad_horizon(horizon):
     for ask in (
         lambda: small_predictor().rmst(covariates(2), horizon),
         lambda: small_predictor().difference(covariates(2), covariates(2), horizon=horizon),
         lambda: check_horizon(horizon),
     ):
-        with pytest.raises(InputError, match=rf"horizon={horizon} must be a positive, finite time"):
+        with pytest.raises(InputError, match=rf"horizon={horizon!r} must be a positive, finite time"):
             ask()
 
 
-@pytest.mark.parametrize("q", [0, 1, -0.5, np.nan, [0.5, 1.5], [], [[0.5]]])
+@pytest.mark.parametrize("q", [0, 1, -0.5, np.nan, [0.5, 1.5], [], [[0.5]], "a", None, [0.5, [0.1]]])
 def test_bad_share(q):
     with pytest.raises(InputError, match=rf"q={re.escape(repr(q))} must lie strictly between 0 and 1; use 0.5 for the"):
         small_predictor().quantile(covariates(2), q)

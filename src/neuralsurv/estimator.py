@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from neuralsurv.data.canonical import Rows, canonical_rows
-from neuralsurv.data.episodes import check_episodes
+from neuralsurv.data.episodes import as_subjects, check_episodes
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
@@ -695,7 +695,7 @@ def _read(X: Any, y: Any, given: dict[str, Any]) -> tuple[pd.DataFrame, Outcome,
         columns = [values[role] for role in roles]
         outcome = Outcome.from_arrays(*columns, names=[named.get(role, role) for role in roles])
     _check_rows(len(frame), "y", len(outcome))
-    subject = None if values["id"] is None else np.asarray(values["id"])
+    subject = None if values["id"] is None else as_subjects(values["id"])
     if subject is not None:
         _check_rows(len(frame), "id", len(subject))
     covariates = frame.drop(columns=list(named.values()))

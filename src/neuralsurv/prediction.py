@@ -238,7 +238,9 @@ def _name(index: pd.Index, default: str) -> Any:
 def _spread(block: np.ndarray) -> np.ndarray:
     infinite = np.isinf(block).any(axis=0)
     finite = np.where(infinite, 0.0, block)
-    return np.asarray(np.where(infinite, np.inf, finite.std(axis=0)))
+    # Moving the exponents changes no digit, and keeps squares of huge and of tiny numbers in range.
+    exponent = np.frexp(np.abs(finite).max(axis=0, initial=0.0))[1]
+    return np.asarray(np.where(infinite, np.inf, np.ldexp(np.ldexp(finite, -exponent).std(axis=0), exponent)))
 
 
 def _quantile(block: np.ndarray, probability: float) -> np.ndarray:

@@ -24,6 +24,8 @@ from neuralsurv.progress import bar
 # Quantiles, restricted means and event times are read off a curve of this many steps.
 _STEPS = 200
 _STEPS_A_DOUBLING = 50
+# Later than so many times the last training time nothing is predicted: computations would overflow.
+_FARTHEST = 1e9
 
 Compute = Callable[[Draws, Tensor, slice], Tensor]
 
@@ -62,7 +64,14 @@ class Predictor:
 
     def scaled(self, times: np.ndarray) -> Tensor:
         """Return times in scaled units."""
-        return torch.from_numpy(np.asarray(times, dtype=np.float64) / self.time_scale)
+        with np.errstate(over="ignore"):
+            scaled = np.asarray(times, dtype=np.float64) / self.time_scale
+        if scaled.size and scaled.max() > _FARTHEST:
+            raise InputError(
+                f"a prediction is asked for time {np.max(times):g}, more than {_FARTHEST:g} times the last training "
+                f"time, {self.time_scale:g}; nothing is known of it. Ask for earlier times."
+            )
+        return torch.from_numpy(scaled)
 
     def draws(self) -> Draws:
         """Return the joint draws, the same ones every time."""
@@ -117,6 +126,7 @@ class Predictor:
         They lie closer together near 0 where the baseline hazard is infinite there (rho < 1), and further apart the
         further they are beyond the last training time, so that a far limit does not thin out those that matter.
         """
+        self.scaled(np.array([limit]))  # refuses what is too far
         within = min(limit, self.time_scale)
         times = within * np.linspace(0, 1, _STEPS + 1) ** max(1.0, 1 / self.posterior.rho)
         if limit > within:
@@ -190,7 +200,10 @@ class Predictor:
 
     def quantile(self, X: Any, q: Any) -> Prediction:
         """Time by which a share q of people like this have had the event; infinite beyond the training range."""
-        shares = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        try:
+            shares = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        except (TypeError, ValueError, OverflowError):
+            shares = np.empty(0)  # refused in the same words
         if shares.ndim != 1 or len(shares) == 0 or not ((shares > 0) & (shares < 1)).all():
             raise InputError(f"q={q!r} must lie strictly between 0 and 1; use 0.5 for the median.")
         levels = torch.from_numpy(-np.log1p(-shares))
@@ -350,7 +363,10 @@ def _check_path(name: Any, entry: np.ndarray, time: np.ndarray, values: np.ndarr
 
 def check_times(times: Any) -> np.ndarray:
     """Return times as a flat float array, or say what is wrong with them."""
-    values = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    try:
+        values = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"times cannot be read as numbers: {error}; give one or more times in a flat list.") from error
     if values.ndim != 1 or len(values) == 0:
         raise InputError(f"times has shape {values.shape}; give one or more times in a flat list.")
     bad = ~np.isfinite(values) | (values < 0)
@@ -361,14 +377,23 @@ def check_times(times: Any) -> np.ndarray:
 
 def check_given(given: Any) -> float:
     """Return the time that people are known to have reached, or say what is wrong with it."""
-    if np.ndim(given) != 0 or not 0 <= float(given) < np.inf:
+    alive = _number(given)
+    if not 0 <= alive < np.inf:
         raise InputError(f"given={given!r} must be one finite time of at least 0, the same for everybody.")
-    return float(given)
+    return alive
 
 
 def check_horizon(horizon: Any) -> float:
     """Return a horizon, or say what is wrong with it."""
-    limit = float(horizon)
+    limit = _number(horizon)
     if not 0 < limit < np.inf:
         raise InputError(f"horizon={horizon!r} must be a positive, finite time.")
     return limit
+
+
+def _number(value: Any) -> float:
+    """Return one number, NaN where a value is none."""
+    try:
+        return float(value) if np.ndim(value) == 0 else np.nan
+    except (TypeError, ValueError, OverflowError):
+        return np.nan

@@ -2,6 +2,8 @@ import builtins
 import gzip
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from neuralsurv.cli.tables import read_table, table_kind, write_table
@@ -100,6 +102,13 @@ def test_unknown_encoding_and_bad_separator(tmp_path):
 def test_repeated_names_of_a_parquet_file(tmp_path):
     pd.DataFrame({"a": [1], "a ": [2]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(InputError, match=r"a.parquet has more than one column 'a'"):
+        read_table(tmp_path / "a.parquet")
+
+
+def test_parquet_whose_description_of_columns_is_damaged(tmp_path):
+    damaged = pa.table({"a": [1, 2]}).replace_schema_metadata({"pandas": "{}"})
+    pq.write_table(damaged, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet cannot be read as parquet: 'index_columns'"):
         read_table(tmp_path / "a.parquet")
 
 

@@ -70,6 +70,13 @@ def test_a_short_row_keeps_its_time_at_risk():
     assert (kept.entry < kept.time).all()
 
 
+def test_a_row_whose_end_is_rounded_below_its_entry_keeps_its_time_at_risk():
+    time, entry = np.array([9.25, 12.0]) / 12, np.array([9.249999999999998, 0.0]) / 12
+    assert coarse(time)[0] < entry[0] < time[0]
+    kept = canonical_rows(Rows(time, np.array([True, False]), entry, np.ones(2), np.zeros((2, 1))))
+    assert (kept.entry < kept.time).all()
+
+
 def test_coarse_keeps_eleven_digits_of_any_size():
     values = np.array([0.0, 1.0, -0.3, 1e-300, 3e300, 0.1 + 0.2])
     np.testing.assert_allclose(coarse(values), values, rtol=1.5e-11)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from neuralsurv.data.episodes import check_episodes
+from neuralsurv.data.episodes import as_subjects, check_episodes
 from neuralsurv.errors import InputError
 
 SUBJECT = ["a", "b", "a", "b", "c"]
@@ -81,6 +81,16 @@ class TestRefused:
         message = r"id is missing in 2 rows \(row 1, 3\); every episode needs the subject it belongs to"
         with pytest.raises(InputError, match=message):
             check_episodes(subject, ENTRY, TIME, EVENT)
+
+    def test_subjects_that_cannot_be_compared(self):
+        subject = np.empty(5, dtype=object)
+        subject[:] = [[1], 2, 3, 4, 5]
+        with pytest.raises(InputError, match="id cannot be compared: unhashable type: 'list'; give a number or a text"):
+            check_episodes(subject, ENTRY, TIME, EVENT)
+
+    def test_subjects_of_different_lengths(self):
+        with pytest.raises(InputError, match="id cannot be read as one value for each row: setting an array element"):
+            as_subjects([[1], 2, 3, 4, 5])
 
     @pytest.mark.parametrize(
         ("subject", "shape"), [(["a", "b"], r"\(2,\)"), (np.ones((5, 1)), r"\(5, 1\)"), ("a", r"\(\)")]

@@ -71,6 +71,17 @@ class TestColumns:
             *("sex=m", "sex missing", "smoker=True"),
         )
 
+    @pytest.mark.parametrize("dtype", [">f8", ">i4", "<f4"])
+    def test_numbers_of_any_byte_order(self, dtype):
+        numbers = np.array([[1, 5], [2, 6], [4, 7]], dtype=dtype)
+        assert raw(numbers) == {"x0": [1, 2, 4], "x1": [5, 6, 7]}
+        table = pd.DataFrame({"a": numbers[:, 0], "s": ["u", "v", "u"]}, index=[7, 7, 8])
+        read = as_frame(table)
+        # Rows of another byte order cannot be selected.
+        assert read[np.array([True, False, True])]["a"].tolist() == [1, 4]
+        assert read.index.tolist() == [7, 7, 8]
+        assert read["a"].tolist() == [1, 2, 4]
+
     def test_numbers_are_left_as_they_are(self):
         assert raw(frame(a=[1, 2, 4])) == {"a": [1, 2, 4]}
 

@@ -161,6 +161,17 @@ class TestRefusals:
             ({"entry": [5, 0, 0]}, r"'entry' is not before column 'time' in 1 row \(row 0\)"),
             ({"entry": [5, 9, 0]}, r"'entry' is not before column 'time' in 2 rows \(row 0, 1\); .* Drop or correct"),
             ({"weight": [-1, 1, -2]}, r"column 'weight' is negative in 2 rows \(row 0, 2\); weights count rows"),
+            (
+                {"time": [1e-310, 5e-324, 1e-301]},
+                r"largest value of column 'time' is 1e-301; it must lie between 1e-300",
+            ),
+            ({"time": [5, 1e301, 3]}, r"largest value of column 'time' is 1e\+301; .* Count time in another unit"),
+            (
+                {"time": [1e-255, 1e111, 3]},
+                r"'time' is so small beside the largest, 1e\+111, .* left of 1 row \(row 0\)",
+            ),
+            ({"weight": [1e12, 1, 1]}, r"column 'weight' adds up to 1e\+12; weights count rows, .* Divide the weights"),
+            ({"weight": [1.7e308, 1.7e308, 1]}, r"column 'weight' adds up to inf; weights count rows"),
             ({"event": [1, 2, 0]}, r"'event' must be 0/1 or True/False, but holds 2 and the like in 1 row \(row 1\)"),
             ({"event": [0.5, 1, -1]}, r"holds 0\.5 and the like in 2 rows \(row 0, 2\); code the event as 1 and"),
             (

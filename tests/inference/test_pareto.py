@@ -46,6 +46,12 @@ def test_equal_weights_are_all_worth_the_same():
     assert math.isinf(found.k_hat)
 
 
+def test_weights_that_differ_by_rounding_are_equal():
+    found = smooth_weights(1e-16 * np.arange(100))
+    np.testing.assert_allclose(found.weights, 0.01)
+    assert math.isinf(found.k_hat)
+
+
 def test_one_weight_that_stands_for_all():
     log_weights = np.full(200, -2000.0)
     log_weights[7] = 0

@@ -169,14 +169,14 @@ def _suspect_separator(header: str, name: str) -> None:
 
 def _read_arrow(data: bytes, kind: str, name: str) -> pd.DataFrame:
     try:
-        import pyarrow
+        import pyarrow  # noqa: F401
     except ImportError as error:
         raise InputError(f"reading {name} needs pyarrow: pip install 'neuralsurv[cli]'.") from error
     reader = pd.read_parquet if kind == "parquet" else pd.read_feather
     try:
         frame = reader(io.BytesIO(data))
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+    except Exception as error:  # what a damaged description of the columns raises inside pandas can be anything
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         raise InputError(f"{name} cannot be read as {kind}: {reason}.") from error
     named = [part for part in frame.index.names if part is not None]
     return frame.reset_index() if named else frame.reset_index(drop=True)

@@ -75,8 +75,9 @@ def canonical_rows(rows: Rows) -> Rows:
     """
     rounded = Rows(coarse(rows.time), rows.event, coarse(rows.entry), rows.weight, rows.x)
     # Two close ends may meet when rounded; such a row would have no time at risk.
-    kept = np.where(rounded.entry < rounded.time, rounded.entry, rows.entry)
-    rounded = Rows(rounded.time, rounded.event, kept, rounded.weight, rounded.x)
+    apart = rounded.entry < rounded.time
+    time, entry = np.where(apart, rounded.time, rows.time), np.where(apart, rounded.entry, rows.entry)
+    rounded = Rows(time, rounded.event, entry, rounded.weight, rounded.x)
     return _merge(_join(_merge(rounded)))
 
 

@@ -11,6 +11,14 @@ from neuralsurv.data.outcome import rows_phrase
 from neuralsurv.errors import InputError
 
 
+def as_subjects(subject: Any) -> np.ndarray:
+    """Return whose episode each row is as an array."""
+    try:
+        return np.asarray(subject)
+    except ValueError as error:
+        raise InputError(f"id cannot be read as one value for each row: {error}") from error
+
+
 def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.ndarray | None) -> np.ndarray:
     """Check that no subject is in two episodes at once, nor observed after its event.
 
@@ -28,16 +36,16 @@ def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.
     ndarray of shape (N,)
         The subjects as an array.
     """
-    try:
-        who = np.asarray(subject)
-    except ValueError as error:
-        raise InputError(f"id cannot be read as one value for each row: {error}") from error
+    who = as_subjects(subject)
     if who.ndim != 1 or len(who) != len(time):
         raise InputError(f"id has shape {who.shape}, but there are {len(time)} rows; give one id a row.")
     gone = np.asarray(pd.isna(who))
     if gone.any():
         raise InputError(f"id is missing in {rows_phrase(gone)}; every episode needs the subject it belongs to.")
-    codes = pd.factorize(who)[0]
+    try:
+        codes = pd.factorize(who)[0]
+    except TypeError as error:
+        raise InputError(f"id cannot be compared: {error}; give a number or a text for each row.") from error
     order = np.lexsort((entry, codes))
     same = codes[order][1:] == codes[order][:-1]
     overlap = same & (entry[order][1:] < time[order][:-1])

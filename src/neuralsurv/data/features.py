@@ -6,6 +6,7 @@ Everything is learned from the training rows and kept as plain data, so that it 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -244,14 +245,15 @@ class Encoding:
                     f"X has {len(names)} features, but this model is expecting {len(expected)} features as input."
                 )
             return {name: k for k, name in enumerate(expected)}
-        missing = [name for name in expected if name not in names]
+        place = {name: k for k, name in enumerate(names)}
+        missing = [name for name in expected if name not in place]
         if missing:
             raise InputError(
                 f"column {missing[0]!r} is missing ({len(missing)} of {len(expected)} columns are); the model was "
                 f"fitted with {', '.join(expected)}."
             )
         _refuse_repeated(names, expected)
-        return {name: names.index(name) for name in expected}
+        return {name: place[name] for name in expected}
 
     def _joined(self, X: pd.DataFrame) -> bool:
         """Return whether a table is one that `as_frame` made of the parts."""
@@ -274,7 +276,8 @@ class Encoding:
 
 
 def _refuse_repeated(names: list[str], needed: list[str]) -> None:
-    repeated = [name for name in needed if names.count(name) > 1]
+    count = Counter(names)
+    repeated = [name for name in needed if count[name] > 1]
     if repeated:
         raise InputError(f"column {repeated[0]!r} occurs more than once; give every column its own name.")
 

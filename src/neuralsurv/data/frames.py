@@ -27,7 +27,7 @@ def as_frame(X: Any) -> pd.DataFrame:
         then one column of arrays for every other part.
     """
     if isinstance(X, pd.DataFrame):
-        return X
+        return _native(X)
     if container_of(X) != "table":
         return _join_parts(named_parts(X))
     if is_table(X):
@@ -78,6 +78,17 @@ def _join_parts(parts: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame({column: pd.Series(values, index=index) for column, values in joined.items()}, index=index)
 
 
+def _native(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose numbers have the byte order of this machine; pandas can hold others but not select rows."""
+    foreign = {k: dtype for k, dtype in enumerate(frame.dtypes) if isinstance(dtype, np.dtype) and not dtype.isnative}
+    if not foreign:
+        return frame
+    columns = {k: frame.iloc[:, k] for k in range(frame.shape[1])}
+    for k, dtype in foreign.items():
+        columns[k] = pd.Series(np.asarray(columns[k]).astype(dtype.newbyteorder("=")), index=frame.index)
+    return pd.DataFrame(columns, index=frame.index).set_axis(frame.columns, axis=1)
+
+
 def _as_matrix(X: Any) -> np.ndarray:
     try:
         array = np.asarray(X)
@@ -88,6 +99,8 @@ def _as_matrix(X: Any) -> np.ndarray:
         raise InputError(f"X cannot be read as rows and columns: {error}; give every row the same length.") from error
     if array.dtype.kind == "c":
         raise InputError("Complex data not supported: X holds complex numbers; give real ones.")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     if array.ndim != 2:
         raise InputError(
             f"X has {array.ndim} dimension(s), shape {array.shape}; it needs two, rows and columns. Reshape your data: "

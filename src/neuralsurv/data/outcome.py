@@ -12,6 +12,10 @@ import pandas as pd
 from neuralsurv.errors import InputError
 
 _NAMES = ("time", "event", "entry", "weight")
+# The largest time lies between these, so that twice as much, and a rate for one unit, are numbers too.
+_LEAST_TIME, _MOST_TIME = 1e-300, 1e300
+# Weights count rows; with more of them than this in all, a row of weight 1 is lost in the rounding.
+_MOST_WEIGHT = 1e12
 
 
 def rows_phrase(bad: np.ndarray) -> str:
@@ -81,6 +85,29 @@ def _event_flags(values: Any, name: str) -> np.ndarray:
             "code the event as 1 and censoring as 0."
         )
     return np.asarray(numbers == 1)
+
+
+def _check_sizes(time: np.ndarray, entry: np.ndarray, weight: np.ndarray, label: Sequence[str]) -> None:
+    """Refuse numbers with which nothing can be computed: times are divided by the largest, weights are added up."""
+    longest = time.max()
+    if not _LEAST_TIME <= longest <= _MOST_TIME:
+        raise InputError(
+            f"the largest value of {label[0]} is {longest:g}; it must lie between {_LEAST_TIME:g} and {_MOST_TIME:g}. "
+            "Count time in another unit."
+        )
+    lost = entry / longest >= time / longest
+    if lost.any():
+        raise InputError(
+            f"{label[0]} is so small beside the largest, {longest:g}, or so close to {label[2]} that no time under "
+            f"observation is left of {rows_phrase(lost)}; check the unit of these rows, or drop them."
+        )
+    with np.errstate(over="ignore"):
+        total = weight.sum()
+    if total > _MOST_WEIGHT:
+        raise InputError(
+            f"{label[3]} adds up to {total:g}; weights count rows, and more than {_MOST_WEIGHT:g} rows in all are not "
+            "possible. Divide the weights by a common number."
+        )
 
 
 @dataclass(frozen=True)
@@ -166,6 +193,7 @@ class Outcome:
             raise InputError(
                 f"{label[3]} is negative in {rows_phrase(weights < 0)}; weights count rows and start at 0."
             )
+        _check_sizes(times, entries, weights, label)
         return cls(times, flags, entries, weights)
 
     @classmethod

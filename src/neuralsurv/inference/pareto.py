@@ -18,6 +18,8 @@ HIGHEST_K_HAT = 0.7
 _FEWEST_IN_TAIL = 5
 # A weak prior of the shape: so many imagined weights with a shape of one half.
 _IMAGINED = 10
+# Log weights that differ by less than this differ by rounding alone: they are even, and there is no tail.
+_EVEN = 1e-10
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ def smooth_weights(log_weights: np.ndarray) -> Smoothed:
     """
     values = log_weights - log_weights.max()
     count = len(values)
+    if values.min() > -_EVEN:
+        return Smoothed(np.full(count, 1 / count), math.inf)
     tail = math.ceil(min(count / 5, 3 * math.sqrt(count)))
     order = np.argsort(values, kind="stable")
     largest = order[count - tail :]
@@ -66,7 +70,9 @@ def smooth_weights(log_weights: np.ndarray) -> Smoothed:
         k_hat, sigma = fit_pareto(np.exp(values[largest]) - threshold)
         if math.isfinite(k_hat):
             place = (np.arange(len(largest)) + 0.5) / len(largest)
-            excess = -np.log1p(-place) * sigma if k_hat == 0 else np.expm1(-k_hat * np.log1p(-place)) * sigma / k_hat
+            with np.errstate(over="ignore"):
+                lengths = -np.log1p(-place) if k_hat == 0 else np.expm1(-k_hat * np.log1p(-place)) / k_hat
+                excess = lengths * sigma
             # No smoothed weight exceeds the largest raw one.
             values[largest] = np.minimum(np.log(excess + threshold), 0)
     weights = np.exp(values - values.max())
