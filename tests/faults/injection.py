@@ -69,7 +69,7 @@ def faulty_writes(fault: Fault) -> Iterator[None]:
 
         def opened(path: Any, mode: str) -> Any:
             fault("open")
-            return FaultyFile(open(path, mode), fault)  # noqa: SIM115 - closed by the caller
+            return FaultyFile(open(path, mode), fault)
 
         patch.setattr(partial_files, "open", opened, raising=False)
         for name in ("fsync", "replace", "listdir", "fstat", "open"):

@@ -6,9 +6,9 @@ import signal
 
 import numpy as np
 import pytest
+
 from faults.children import Child, in_child, needs_fork
 from faults.injection import Fault, faulty_writes
-
 from neuralsurv.errors import StorageError
 from neuralsurv.partial_files import partial_file, remove_abandoned
 from neuralsurv.storage import read, write
@@ -117,7 +117,13 @@ def test_a_file_that_is_being_written_is_left_alone(tmp_path):
 
 
 def test_only_files_of_ours_are_taken_away(tmp_path):
-    kept = [".part", "model.part", ".0123456789abcdef.part", ".neuralsurv-0123.part", "x.neuralsurv-0123456789abcdef.part"]
+    kept = [
+        ".part",
+        "model.part",
+        ".0123456789abcdef.part",
+        ".neuralsurv-0123.part",
+        "x.neuralsurv-0123456789abcdef.part",
+    ]
     for name in [*kept, ".neuralsurv-0123456789abcdef.part"]:
         (tmp_path / name).write_bytes(b"")
     write(tmp_path / "model", {"which": "old"}, OLD)

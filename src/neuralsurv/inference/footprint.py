@@ -105,7 +105,9 @@ def count_points(time: Tensor, event: Tensor, entry: Tensor, choices: Choices) -
     return events + int((torch.floor(time * cells) - torch.floor(entry * cells) + 1).sum())
 
 
-def additive_bytes(points: int, covariates: int, linear: int, hidden: tuple[int, ...], weights: int, kept: int) -> float:
+def additive_bytes(
+    points: int, covariates: int, linear: int, hidden: tuple[int, ...], weights: int, kept: int
+) -> float:
     """Return the peak of a fit of the default preset.
 
     Parameters
