@@ -9,10 +9,10 @@ import time
 import warnings
 
 import numpy as np
-import pytest
 
 from faults.children import Child, needs_fork
 from faults.injection import Fault, faulty_writes
+from faults.proof_commands import command
 from inference.streamed_worker import result
 from neuralsurv import load
 from neuralsurv.errors import NeuralSurvWarning
@@ -103,7 +103,7 @@ def test_while_a_checkpoint_is_written_the_fit_goes_on_to_the_same_bits(tmp_path
 
 
 def test_a_study_cut_off_at_any_byte_of_its_store_loses_the_last_line_only(tmp_path):
-    job_store = pytest.importorskip("job_store", reason="the studies are not on the path")
+    job_store = command("job_store")
     whole = tmp_path / "whole.jsonl"
     records = [{"job": number, "value": number / 3} for number in range(4)]
     for record in records:
