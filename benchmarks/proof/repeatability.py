@@ -244,9 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
     parser.add_argument("--store", type=Path, default=STORE, help="where a line of JSON is added")
-    parser.add_argument(
-        "--page-only", action="store_true", help="write the page from what is stored, and measure nothing"
-    )
+    parser.add_argument("--page-only", action="store_true", help="write the page from what is stored")
     given = parser.parse_args(arguments)
     import tempfile
 
