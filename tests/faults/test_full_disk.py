@@ -6,7 +6,6 @@ may be mounted, by one that is full.
 
 import contextlib
 import os
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from neuralsurv.inference.keeping import Snapshot
 from neuralsurv.inference.packed import Packer
 from small_cohort import quick_default, small_cohort
 
+resource = pytest.importorskip("resource", reason="limits of processes are POSIX's")
 pytestmark = needs_fork
 
 

@@ -1,6 +1,5 @@
 """Work that needs more memory than there is is refused before it takes any, with a sentence; nothing is lost."""
 
-import resource
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,13 @@ from faults.children import in_child, needs_fork
 from neuralsurv import memory
 from neuralsurv.errors import InputError, NeuralSurvError, NotEnoughMemoryError
 from neuralsurv.inference.footprint import additive_bytes, count_points, paper_bytes
+from neuralsurv.inference.stream_fit import StreamFitter
 from neuralsurv.model.points import build_points
 from neuralsurv.model.quadrature import Trapezoid
 from neuralsurv.presets import PAPER, resolve
 from small_cohort import quick_default, quick_model, small_cohort
+
+resource = pytest.importorskip("resource", reason="limits of processes are POSIX's")
 
 GIB = 2**30
 
@@ -221,6 +223,16 @@ def test_rows_that_are_the_same_need_no_memory(monkeypatch):
     many = np.repeat(np.arange(40), 100)
     fitted = quick_default().fit(cohort.x.iloc[many], cohort.y[many], weight=np.full(4000, 0.01))
     assert fitted.training_["rows"] == 4000
+
+
+def test_a_streamed_fit_says_what_to_do(monkeypatch):
+    def fail(*_):
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    monkeypatch.setattr(StreamFitter, "fit", fail)
+    message = r"the fit ran out of memory: Unable to allocate 9 GiB\. Use a smaller network .*fewer directions"
+    with pytest.raises(NotEnoughMemoryError, match=message):
+        quick_default().fit_stream([small_cohort().frame()], time="years", event="died")
 
 
 def test_a_table_is_refused_before_it_is_encoded(monkeypatch):
