@@ -35,6 +35,10 @@ class NotConvergedError(NeuralSurvError, ArithmeticError):
     """An iteration did not reach its tolerance, and what it has reached is of no use."""
 
 
+class NotEnoughMemoryError(NeuralSurvError, MemoryError):
+    """The work would take, or has taken, more memory than there is; nothing was changed by it."""
+
+
 class NeuralSurvWarning(UserWarning):
     """Base class of the warnings of this library."""
 

@@ -23,10 +23,12 @@ from neuralsurv.diagnostics import Diagnostics, diagnose
 from neuralsurv.errors import CollapseWarning, ConvergenceWarning, InputError, NeuralSurvWarning, QuadratureWarning
 from neuralsurv.inference import fit as inference
 from neuralsurv.inference.additive_fit import AdditiveFit, fit_additive
+from neuralsurv.inference.footprint import ADVICE, require_table
 from neuralsurv.inference.gibbs import FEWEST_DRAWS, check_chains
 from neuralsurv.inference.gibbs_fit import sample_fit
 from neuralsurv.inference.gibbs_result import GibbsResult
 from neuralsurv.inference.importance import WeighedDraws, check_posterior, weigh_draws
+from neuralsurv.memory import explained
 from neuralsurv.metrics.discrimination import antolini_concordance
 from neuralsurv.model.module_checks import wrap_module
 from neuralsurv.model.prior import Gamma, Held
@@ -297,10 +299,29 @@ class NeuralSurv(StreamMethods, PlotMethods, BaseEstimator):
         encoding = Encoding.fit(frame, outcome.risk_weight(), standardise=self.standardise, like=X)
         if self.network is None:
             encoding.check_flat()
+        require_table(len(frame), len(encoding.outputs))
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
         scale = float(outcome.time.max())
-        x = encoding.transform(frame)
-        rows = canonical_rows(Rows(outcome.time / scale, outcome.event, outcome.entry / scale, outcome.weight, x))
+        with explained("the fit", ADVICE):
+            x = encoding.transform(frame)
+            rows = canonical_rows(Rows(outcome.time / scale, outcome.event, outcome.entry / scale, outcome.weight, x))
+            result, drawn, checked = self._infer(rows, encoding, choices, lengths, int(seeds[0]))
+        self.columns_ = named
+        self._keep(result, drawn, checked, encoding, outcome, scale, int(seeds[1]))
+        self._keep_names(X, frame)
+        for message in self.diagnostics_.messages:
+            warnings.warn(message, _category(message), stacklevel=2)
+        return self
+
+    def _infer(
+        self,
+        rows: Rows,
+        encoding: Encoding,
+        choices: Choices | DefaultChoices,
+        lengths: dict[str, int],
+        seed: int,
+    ) -> tuple[inference.Fit | AdditiveFit, GibbsResult | WeighedDraws | None, dict[str, float]]:
+        """Return the fit of canonical rows, the draws where there are some, and else what a check of it found."""
         cohort = (
             inference.to_double(rows.time),
             torch.from_numpy(rows.event),
@@ -315,25 +336,16 @@ class NeuralSurv(StreamMethods, PlotMethods, BaseEstimator):
             )
         result: inference.Fit | AdditiveFit
         if isinstance(choices, DefaultChoices):
-            result = fit_additive(*cohort, choices, seed=int(seeds[0]), verbose=self.verbose, module=module)
+            result = fit_additive(*cohort, choices, seed=seed, verbose=self.verbose, module=module)
         else:
             warm = self.posterior_.theta_star if self.warm_start and hasattr(self, "posterior_") else None
-            result = inference.fit(*cohort, choices, seed=int(seeds[0]), verbose=self.verbose, warm=warm, module=module)
-        drawn: GibbsResult | WeighedDraws | None = None
-        checked: dict[str, float] = {}
+            result = inference.fit(*cohort, choices, seed=seed, verbose=self.verbose, warm=warm, module=module)
         if self.inference == "gibbs":
-            drawn = sample_fit(result, cohort, **lengths, seed=int(seeds[0]) + 1, verbose=self.verbose)
-        elif self.inference == "importance":
+            return result, sample_fit(result, cohort, **lengths, seed=seed + 1, verbose=self.verbose), {}
+        if self.inference == "importance":
             assert isinstance(result, inference.Fit)
-            drawn = weigh_draws(result, cohort, draws=int(self.draws), seed=int(seeds[0]) + 1)
-        else:
-            checked = check_posterior(result, cohort, int(seeds[0]) + 1)
-        self.columns_ = named
-        self._keep(result, drawn, checked, encoding, outcome, scale, int(seeds[1]))
-        self._keep_names(X, frame)
-        for message in self.diagnostics_.messages:
-            warnings.warn(message, _category(message), stacklevel=2)
-        return self
+            return result, weigh_draws(result, cohort, draws=int(self.draws), seed=seed + 1), {}
+        return result, None, check_posterior(result, cohort, seed + 1)
 
     def _keep(
         self,
@@ -345,6 +357,8 @@ class NeuralSurv(StreamMethods, PlotMethods, BaseEstimator):
         scale: float,
         seed: int,
     ) -> None:
+        # Worked out before anything is changed, so that an earlier fit stays whole if it fails.
+        diagnostics = diagnose(result, drawn, checked)
         model = result.likelihood
         if drawn is None:
             self.posterior_ = Posterior(
@@ -359,7 +373,7 @@ class NeuralSurv(StreamMethods, PlotMethods, BaseEstimator):
                 rho=model.rho,
             )
         self.elbo_ = np.array(result.elbo)
-        self.diagnostics_ = diagnose(result, drawn, checked)
+        self.diagnostics_ = diagnostics
         self.phi_prior_ = result.phi_prior
         self.time_scale_ = scale
         self.encoding_ = encoding

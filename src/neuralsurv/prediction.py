@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.errors import InputError
+from neuralsurv.memory import require
 from neuralsurv.posterior import people_blocks
 
 # A cube of draws up to this many numbers (128 MiB) is kept after its first use; a larger one is made anew, block by
@@ -70,6 +71,11 @@ class Prediction:
 
     def _cube(self) -> np.ndarray:
         if "draws" not in self._kept:
+            require(
+                8.0 * self.count * len(self.index) * self._width,
+                f"all {self.count} draws for {len(self.index)} people at {self._width} columns",
+                "Ask for .mean or .interval, which hold no draws, or for fewer people or times at once.",
+            )
             cube = np.empty((self.count, len(self.index), self._width))
             first = 0
             for block in self.blocks():
@@ -93,8 +99,15 @@ class Prediction:
 
     def _summarise(self, *keys: str | float) -> None:
         """Work summaries out, all that are new from one pass over the draws."""
-        new = {key: np.empty((len(self.index), self._width)) for key in keys if key not in self._kept}
-        if new:
+        missing = list(dict.fromkeys(key for key in keys if key not in self._kept))
+        if missing:
+            # Once here, and once in the user's hands.
+            require(
+                2 * 8.0 * len(missing) * len(self.index) * self._width,
+                f"a prediction of {len(self.index)} people at {self._width} columns",
+                "Predict fewer people or times at once.",
+            )
+            new = {key: np.empty((len(self.index), self._width)) for key in missing}
             first = 0
             for block in self._iterate():
                 last = first + block.shape[1]

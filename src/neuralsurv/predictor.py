@@ -16,6 +16,7 @@ from neuralsurv.data.features import Encoding
 from neuralsurv.data.frames import as_frame
 from neuralsurv.errors import InputError
 from neuralsurv.inference.threads import threads_for
+from neuralsurv.memory import require
 from neuralsurv.model.functionals import invert, level_at, restricted_mean
 from neuralsurv.posterior import Draws, Posterior, people_blocks
 from neuralsurv.prediction import Prediction
@@ -75,7 +76,13 @@ class Predictor:
 
     def draws(self) -> Draws:
         """Return the joint draws, the same ones every time."""
-        return self.posterior.draw(self.count, self.seed) if self.held is None else self.held
+        if self.held is not None:
+            return self.held
+        # They are made from as many random numbers.
+        size = self.posterior.network.size
+        advice = "Use fewer draws=…, or a model with a smaller network."
+        require(2 * 8.0 * self.count * size, f"a prediction from {self.count} draws of {size} weights", advice)
+        return self.posterior.draw(self.count, self.seed)
 
     def predict(
         self,

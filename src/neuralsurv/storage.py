@@ -6,12 +6,10 @@ a slightly different prediction.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import os
-import secrets
 import struct
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from neuralsurv.errors import StorageError
+from neuralsurv.partial_files import partial_file, put_in_place
 
 FORMAT = 1
 _KEY = "neuralsurv"
@@ -50,19 +49,12 @@ def write(path: str | os.PathLike[str], header: dict[str, Any], tensors: dict[st
     data = save(arrays, metadata={_KEY: text})
     if not target.parent.is_dir():
         raise StorageError(f"the folder {str(target.parent)!r} does not exist; make it first.")
-    temporary = target.parent / f".{secrets.token_hex(8)}.part"
     try:
-        with open(temporary, "xb") as file:
+        with partial_file(target.parent) as (temporary, file):
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise StorageError(f"{str(target)!r} could not be written, and is as it was: {error}.") from error
-        raise
+            put_in_place(temporary, file, target)
+    except OSError as error:
+        raise StorageError(f"{str(target)!r} could not be written, and is as it was: {error}.") from error
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

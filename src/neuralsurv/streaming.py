@@ -24,6 +24,7 @@ from neuralsurv.inference.distributed import Team, join_team, together
 from neuralsurv.inference.keeping import Keeper, NoKeeper
 from neuralsurv.inference.packed import BLOCK_ROWS, PackedRows, Packer
 from neuralsurv.inference.stream_fit import StreamFit, StreamFitter, StreamPlan
+from neuralsurv.memory import explained
 from neuralsurv.posterior import Posterior
 from neuralsurv.presets import Choices, DefaultChoices, resolve
 from neuralsurv.progress import bar
@@ -45,6 +46,8 @@ _DIRECTIONS = 200
 _MOST_TIMES = 1000
 _CROWDED_SHARE = 0.01
 _COLLAPSE_SHARE = 0.05
+# What a streamed fit holds grows with the network, and not with the rows.
+_MEMORY_ADVICE = "Use a smaller network (hidden=…), fewer directions=…, or a smaller batch_size."
 
 
 @dataclass(frozen=True)
@@ -279,7 +282,10 @@ class StreamMethods:
                 fingerprint = _fingerprint(survey, encoding, choices, plan, int(seeds[0]))
                 keeper = Checkpoint(checkpoint, fingerprint, team, every=checkpoint_seconds)
             folder = None if scratch is None else os.fspath(scratch)
-            with closing(stream.pack(survey, encoding, int(seeds[0]), folder)) as rows:
+            with (
+                explained("the fit", _MEMORY_ADVICE),
+                closing(stream.pack(survey, encoding, int(seeds[0]), folder)) as rows,
+            ):
                 fitter = StreamFitter(
                     rows, survey, len(encoding.outputs), plan, int(seeds[0]), team, keeper, model.verbose
                 )

@@ -94,10 +94,13 @@ def test_a_full_disk_and_a_missing_folder_are_named(tmp_path, monkeypatch):
         def write(self, data):
             raise OSError(28, "No space left on device")
 
+        def close(self):
+            real.close()
+
     real, packer._file = packer._file, Full()
     with pytest.raises(StorageError, match=r"do not fit onto the disk.*Every row takes 48 bytes"):
         packer.add(0, *np.ones((4, 1)), np.ones((1, 2)))
-    real.close()
+    assert real.closed
     # The file has no name, so nothing is left of it.
     assert os.listdir(tmp_path) == []
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from neuralsurv.errors import InputError
+from neuralsurv.partial_files import partial_file, put_in_place
 
 
 def check_new(path: Path, *, force: bool, inputs: tuple[Path | None, ...] = ()) -> Path:
@@ -41,16 +40,12 @@ def check_new(path: Path, *, force: bool, inputs: tuple[Path | None, ...] = ()) 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary file beside `path` to write to, and move it there at the end if nothing went wrong."""
-    temporary = path.parent / f".{secrets.token_hex(8)}.part"
     try:
-        yield temporary
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise InputError(f"{str(path)!r} could not be written, and is as it was: {error}.") from error
-        raise
+        with partial_file(path.parent) as (temporary, file):
+            yield temporary
+            put_in_place(temporary, file, path)
+    except OSError as error:
+        raise InputError(f"{str(path)!r} could not be written, and is as it was: {error}.") from error
 
 
 def write_text(path: Path, text: str) -> None:

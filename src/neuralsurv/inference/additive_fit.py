@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neuralsurv.inference.additive_model import build_network, build_prior, prior_spread, train_module
 from neuralsurv.inference.fit import SolverReport
+from neuralsurv.inference.footprint import require_additive
 from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.problem import Likelihood
 from neuralsurv.inference.scales import Evidence, Report, Search, Setting, find_top, settings_around
@@ -119,8 +120,11 @@ def reduce_rows(
     parts.append((DenseRows(lead[:, last:]), True))
     if tail is not None:
         parts.append((tail, False))
-    most = max(_FEWEST_DIRECTIONS, min(most, _MOST_NUMBERS_OF_DIRECTIONS // len(prior.unit)))
-    return grouped_solver(parts, prior.unit, importance, tolerance=tolerance, most=most)
+    return grouped_solver(parts, prior.unit, importance, tolerance=tolerance, most=_most_directions(network.size, most))
+
+
+def _most_directions(weights: int, most: int = _MOST_DIRECTIONS) -> int:
+    return max(_FEWEST_DIRECTIONS, min(most, _MOST_NUMBERS_OF_DIRECTIONS // weights))
 
 
 def fit_additive(
@@ -155,6 +159,8 @@ def fit_additive(
         A network of the user's in place of the one that `choices` describe.
     """
     network = build_network(time[event], weight[event], x.shape[1], choices, seed, module)
+    sizes = {"linear": network.linear_size, "weights": network.size, "kept": _most_directions(network.size)}
+    require_additive(len(time), int(event.sum()), x.shape[1], choices, **sizes)
     # The crude rate of events; the bias of g makes up for what it misses.
     phi = float(weight[event].sum()) / float((weight * (time - entry)).sum())
     likelihood = _likelihood(time, event, entry, weight, x, network, choices)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neuralsurv.errors import InputError
 from neuralsurv.inference import cavi, mode
+from neuralsurv.inference.footprint import require_paper
 from neuralsurv.inference.linearise import Linearised, linearise
 from neuralsurv.inference.problem import Problem
 from neuralsurv.inference.threads import threads_for
@@ -322,6 +323,7 @@ def fit(
     if module is not None:
         choices = replace(choices, starts=1)
     whole = None if module is None else module.over(module.trained) if module.names != module.trained else module
+    require_paper(time, event, entry, x, choices, module, memory=_MEMORY, directions=_MOST_NUMBERS_OF_DIRECTIONS)
     problem = build_problem(time, event, entry, weight, x, choices, seed, whole)
     if problem.phi_prior.shape - 1 + problem.event_count <= 0:
         raise InputError(

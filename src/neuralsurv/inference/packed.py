@@ -7,6 +7,7 @@ fit goes through the same blocks in the same order, however many processes share
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -91,7 +92,12 @@ class Packer:
         order = np.random.default_rng([self._seed, number]).permutation(len(table))
         try:
             self._file.write(np.ascontiguousarray(table[order], dtype=np.float64).data)
+            # A few rows stay in a buffer otherwise, and are found not to fit only when it is read.
+            self._file.flush()
         except OSError as error:
+            # The file would try to write the rest of the buffer once more when it is closed.
+            with contextlib.suppress(OSError):
+                self._file.close()
             raise StorageError(
                 f"the encoded rows do not fit onto the disk: {error}. Every row takes {8 * self._width} bytes; name a "
                 "folder with more room as scratch."
@@ -104,7 +110,6 @@ class Packer:
 
     def finish(self, team: Team) -> PackedRows:
         """Return the rows for reading; every process of the team must call this."""
-        self._file.flush()
         numbers = np.array(list(self._counts), dtype=np.int64)
         counts = np.array(list(self._counts.values()), dtype=np.int64)
         starts = np.cumsum(counts) - counts
