@@ -89,7 +89,11 @@ def _faulty(kind: str, cells: list[Any]) -> bool:
         whole = {int(min(max(value, -(2.0**62)), 2.0**62)) for value in map(_value, cells) if not math.isnan(value)}
         whole |= {0 for value in map(_value, cells) if math.isnan(value)}
         return len({float(value) for value in whole}) < 2
-    values = [_value(cell) for cell in cells]
+    try:
+        values = [_value(cell) for cell in cells]
+    except ValueError:
+        # A word among numbers makes them all words.
+        return _faulty("str", cells)
     if kind == "float32":
         import numpy as np
 

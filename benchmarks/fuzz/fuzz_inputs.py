@@ -255,7 +255,9 @@ def outcome(recipe: Recipe, X: Any) -> tuple[Any, dict[str, Any], Any]:
             table.insert(
                 0,
                 name,
-                np.asarray(pd.Series(values).reindex(range(len(X))) if len(values) != len(X) else values).reshape(-1),
+                np.asarray(
+                    pd.Series(np.asarray(values)).reindex(range(len(X))) if len(values) != len(X) else values
+                ).reshape(-1),
                 True,
             )
         return None, {name: name for name in roles}, table

@@ -31,6 +31,9 @@ from neuralsurv.data.parts import (
 )
 from neuralsurv.errors import InputError
 
+# Standardised values beyond this are refused: products of two of them, and sums of those, must stay finite.
+_FARTHEST = 1e100
+
 
 @dataclass(frozen=True)
 class Column:
@@ -265,7 +268,7 @@ class Encoding:
         with np.errstate(over="ignore", invalid="ignore"):
             away = np.ldexp(values, exponent) - np.ldexp(self.center, exponent)
             encoded = away / np.ldexp(self.scale, exponent)
-        bad = ~np.isfinite(encoded)
+        bad = ~(np.abs(encoded) <= _FARTHEST)
         if bad.any():
             which = int(np.flatnonzero(bad.any(0))[0])
             raise InputError(
