@@ -15,7 +15,10 @@ _SIMPLE = (*NUMBERS, "Float64", "Int64")
 
 
 def _value(cell: Any) -> float:
-    return math.nan if cell is None else float(cell)
+    try:
+        return math.nan if cell is None else float(cell)
+    except ValueError:
+        return math.nan  # a word in a column of numbers is a gap there
 
 
 def judged(recipe: Recipe) -> bool:
@@ -89,11 +92,7 @@ def _faulty(kind: str, cells: list[Any]) -> bool:
         whole = {int(min(max(value, -(2.0**62)), 2.0**62)) for value in map(_value, cells) if not math.isnan(value)}
         whole |= {0 for value in map(_value, cells) if math.isnan(value)}
         return len({float(value) for value in whole}) < 2
-    try:
-        values = [_value(cell) for cell in cells]
-    except ValueError:
-        # A word among numbers makes them all words.
-        return _faulty("str", cells)
+    values = [_value(cell) for cell in cells]
     if kind == "float32":
         import numpy as np
 

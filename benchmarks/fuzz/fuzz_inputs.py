@@ -256,7 +256,7 @@ def outcome(recipe: Recipe, X: Any) -> tuple[Any, dict[str, Any], Any]:
                 0,
                 name,
                 np.asarray(
-                    pd.Series(np.asarray(values)).reindex(range(len(X))) if len(values) != len(X) else values
+                    pd.Series(np.ravel(values)).reindex(range(len(X))) if len(values) != len(X) else values
                 ).reshape(-1),
                 True,
             )
