@@ -17,7 +17,7 @@ _SIMPLE = (*NUMBERS, "Float64", "Int64")
 def _value(cell: Any) -> float:
     try:
         return math.nan if cell is None else float(cell)
-    except ValueError:
+    except (TypeError, ValueError):
         return math.nan  # a word in a column of numbers is a gap there
 
 
