@@ -190,7 +190,7 @@ def _from_frame(frame: pd.DataFrame, container: str) -> Any:
 
         try:
             return pyarrow.Table.from_pandas(frame, preserve_index=False)
-        except (pyarrow.ArrowException, ValueError, TypeError, AttributeError):
+        except (pyarrow.ArrowException, ValueError, TypeError, AttributeError, OverflowError):
             return frame  # what Arrow cannot hold never comes as an Arrow table
     if container == "dict":
         return {frame.columns[k]: frame.iloc[:, k].to_numpy() for k in range(frame.shape[1])}

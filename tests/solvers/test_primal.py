@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from neuralsurv.errors import NotPositiveDefiniteError
+from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
 from neuralsurv.model import rows as rows_module
 from neuralsurv.model.rows import DenseRows
-from neuralsurv.solvers.primal import PrimalSolver, cholesky
+from neuralsurv.solvers.primal import PrimalSolver, cholesky, eigenvectors
 from solvers.gaussian_cases import GaussianCases, problem, rows_elsewhere
 
 
@@ -41,6 +41,13 @@ def test_indefinite_matrix_is_named():
     )
     with pytest.raises(NotPositiveDefiniteError, match=message):
         cholesky(matrix)
+
+
+def test_eigenvectors_that_are_not_found_are_named():
+    matrix = torch.full((3, 3), float("nan"), dtype=torch.float64)
+    message = r"the eigenvectors of a 3x3 matrix of the linearised network were not found; 9 of its values are NaN or inf"
+    with pytest.raises(NotFiniteError, match=message):
+        eigenvectors(matrix)
 
 
 def test_singular_matrix_gets_no_jitter():

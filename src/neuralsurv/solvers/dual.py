@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neuralsurv.model.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.chart import Chart
-from neuralsurv.solvers.primal import cholesky
+from neuralsurv.solvers.primal import cholesky, eigenvectors
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
 
@@ -165,7 +165,7 @@ class DualGaussian:
         """
         root = self.curvature[self.informed].sqrt()
         information = root[:, None] * self.gram[self.informed][:, self.informed] * root
-        values, vectors = torch.linalg.eigh(information)
+        values, vectors = eigenvectors(information)
         enough = tolerance + torch.finfo(values.dtype).eps * float(values.sum())
         vectors = vectors[:, int((values.clamp_min(0).cumsum(0) <= enough).sum()) :]
         span = transposed_times_each(self.rows, self._scattered(vectors)).div_(self.precision.sqrt()[:, None])
@@ -232,10 +232,9 @@ class DualSolver:
     @cached_property
     def _root(self) -> Tensor:
         """Z with G = Z Zᵀ, shape (P, r): the rows in an orthonormal basis of their span."""
-        values, vectors = torch.linalg.eigh(self.gram)
+        values, vectors = eigenvectors(self.gram)
         kept = values > torch.finfo(values.dtype).eps * len(values) * values[-1]
-        root: Tensor = vectors[:, kept] * values[kept].sqrt()
-        return root
+        return vectors[:, kept] * values[kept].sqrt()
 
     def chart(self, gaussian: DualGaussian) -> Chart:
         """Return the coordinates of the span of the rows."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neuralsurv.model.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.chart import Chart
-from neuralsurv.solvers.primal import cholesky
+from neuralsurv.solvers.primal import cholesky, eigenvectors
 from neuralsurv.solvers.subspace import SubspaceGaussian
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored, squared_lengths
 
@@ -176,12 +176,12 @@ def low_rank_solver(
         if found.rank < few:
             return found
     if size <= points and size <= MOST_FOR_EIGENVECTORS:
-        values, vectors = torch.linalg.eigh(_information(rows, precision, weight))
+        values, vectors = eigenvectors(_information(rows, precision, weight))
         keep = min(limit, _leading(values, tolerance))
         basis = vectors[:, size - keep :]
     elif points < size and points <= MOST_FOR_EIGENVECTORS and points * size <= _MOST_NUMBERS_DENSE:
         root = weight.sqrt()
-        values, vectors = torch.linalg.eigh(root[:, None] * rows.gram(rows, 1 / precision) * root)
+        values, vectors = eigenvectors(root[:, None] * rows.gram(rows, 1 / precision) * root)
         keep = min(limit, _leading(values, tolerance))
         span = (rows.dense() * root[:, None]).T @ vectors[:, points - keep :]
         basis = torch.linalg.qr(span / precision.sqrt()[:, None])[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralsurv.errors import NotPositiveDefiniteError
+from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
 from neuralsurv.model.rows import Rows, row_slices
 from neuralsurv.solvers.chart import Chart
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
@@ -30,6 +30,20 @@ def cholesky(matrix: Tensor) -> Tensor:
         f"the leading minor of order {int(info)} fails. Its diagonal runs from {float(matrix.diagonal().min()):.3g} "
         f"to {float(matrix.diagonal().max()):.3g}; rescale covariates or weights, or raise the prior precision."
     )
+
+
+def eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the ascending eigenvalues and the eigenvectors of a symmetric matrix, or say what is wrong with it."""
+    try:
+        values, vectors = torch.linalg.eigh(matrix)
+    except RuntimeError as error:  # LinAlgError is one
+        bad = int((~torch.isfinite(matrix)).sum())
+        raise NotFiniteError(
+            f"the eigenvectors of a {len(matrix)}x{len(matrix)} matrix of the linearised network were not found; {bad} "
+            f"of its values are NaN or infinite, the largest is {float(matrix.abs().max()):.3g}. Look for extreme "
+            "covariates, weights or prior precisions."
+        ) from error
+    return values, vectors
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from neuralsurv.model.rows import Rows, row_slices
 from neuralsurv.solvers.lowrank import LowRankSolver
+from neuralsurv.solvers.primal import eigenvectors
 
 # Directions of less than this share of the largest variance are rounding, and would not come out orthonormal.
 _LEAST_SHARE = 1e-9
@@ -48,7 +49,7 @@ def sampled_solver(rows: Rows, precision: Tensor, importance: Tensor, most: int)
     """
     root = precision.sqrt()
     chosen = rows.take(spread_sample(importance, most)).dense() / root
-    values, vectors = torch.linalg.eigh(chosen @ chosen.T)
+    values, vectors = eigenvectors(chosen @ chosen.T)
     kept = values > _LEAST_SHARE * values[-1]
     basis = chosen.T @ (vectors[:, kept] / values[kept].sqrt())
     del chosen
