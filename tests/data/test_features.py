@@ -205,7 +205,11 @@ class TestScale:
 
     def test_mean_of_huge_numbers(self):
         X = frame(a=[1.7e308, np.nan, 1.5e308])
-        np.testing.assert_allclose(fit(X, standardise=False).transform(X)[1, 0], 1.6e308, rtol=1e-14)
+        encoding = fit(X, standardise=False)
+        np.testing.assert_allclose(encoding.center[0], 1.6e308, rtol=1e-14)
+        message = r"column 'a' is too large to be computed with in 3 rows \(row 0, 1, 2\); correct these values"
+        with pytest.raises(InputError, match=message):
+            encoding.transform(X)
 
     def test_large_offset_loses_no_digits(self):
         X = frame(a=[1e15, 1e15 + 100, 1e15 + 200])
@@ -226,7 +230,12 @@ class TestScale:
             with pytest.raises(InputError, match=r"column 'a' (is constant|has no value)"):
                 fit(X)
             return
-        encoded = fit(X, np.arange(len(values)), standardise=standardise).transform(X)
+        encoding = fit(X, np.arange(len(values)), standardise=standardise)
+        if not standardise and np.nanmax(np.abs(values)) > 1e100:
+            with pytest.raises(InputError, match="column 'a' is too large to be computed with"):
+                encoding.transform(X)
+            return
+        encoded = encoding.transform(X)
         assert np.isfinite(encoded).all()
         # A value that has next to no weight may lie as far out as the square root of its share allows, and no further.
         assert not standardise or np.abs(encoded).max() < 1e13

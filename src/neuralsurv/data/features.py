@@ -31,7 +31,7 @@ from neuralsurv.data.parts import (
 )
 from neuralsurv.errors import InputError
 
-# Standardised values beyond this are refused: products of two of them, and sums of those, must stay finite.
+# Encoded values beyond this are refused: products of two of them, and sums of those, must stay finite.
 _FARTHEST = 1e100
 
 
@@ -237,7 +237,7 @@ class Encoding:
             blocks.append(_encode(numbers, column))
         raw = np.hstack(blocks)
         filled = np.where(np.isnan(raw), self.center, raw)
-        return self._standardised(filled) if self.standardise else filled
+        return self._refuse_far(self._standardised(filled) if self.standardise else filled)
 
     def _place(self, X: Any, names: list[str]) -> dict[str, int]:
         """Return where each column is: found by its name in a table, by its position in a matrix."""
@@ -267,15 +267,18 @@ class Encoding:
         exponent = -np.frexp(self.scale)[1]
         with np.errstate(over="ignore", invalid="ignore"):
             away = np.ldexp(values, exponent) - np.ldexp(self.center, exponent)
-            encoded = away / np.ldexp(self.scale, exponent)
+            return np.asarray(away / np.ldexp(self.scale, exponent))
+
+    def _refuse_far(self, encoded: np.ndarray) -> np.ndarray:
         bad = ~(np.abs(encoded) <= _FARTHEST)
         if bad.any():
             which = int(np.flatnonzero(bad.any(0))[0])
+            trouble = "far from the training data to be scaled" if self.standardise else "large to be computed with"
             raise InputError(
-                f"column {self.outputs[which]!r} is too far from the training data to be scaled in "
-                f"{rows_phrase(bad[:, which])}; correct these values."
+                f"column {self.outputs[which]!r} is too {trouble} in {rows_phrase(bad[:, which])}; correct these "
+                "values."
             )
-        return np.asarray(encoded)
+        return encoded
 
 
 def _refuse_repeated(names: list[str], needed: list[str]) -> None:

@@ -75,7 +75,15 @@ def _join_parts(parts: dict[str, Any]) -> pd.DataFrame:
             if column in joined:
                 raise InputError(f"part {name!r} of X makes a second column {column!r}; give the part another name.")
             joined[column] = values
-    return pd.DataFrame({column: pd.Series(values, index=index) for column, values in joined.items()}, index=index)
+    return pd.DataFrame({column: _series(values, index) for column, values in joined.items()}, index=index)
+
+
+def _series(values: Any, index: pd.Index | None) -> pd.Series:
+    try:
+        return pd.Series(values, index=index)
+    except OverflowError:
+        # A whole number beyond what a float holds, among words: left to whoever reads the column.
+        return pd.Series(values, index=index, dtype=object)
 
 
 def _native(frame: pd.DataFrame) -> pd.DataFrame:
