@@ -378,7 +378,7 @@ def fit(
 def latent_share(fit: Fit) -> float:
     """Return the average of 1 − σ(g) over the baseline exposure: latent points over all points that phi gives."""
     whole = fit.phi.mean * float(fit.problem.baseline.sum())
-    # Row weights may be so small that nothing is left of the exposure.
+    # Entries may be so late that rounding leaves nothing of the exposure.
     return fit.info.latent_points / whole if whole > 0 else 0.0
 
 
