@@ -11,6 +11,7 @@ from typing import Any
 
 from fuzz_inputs import NUMBERS, Recipe
 
+_HUGE = 1e100
 _SIMPLE = (*NUMBERS, "Float64", "Int64")
 
 
@@ -79,7 +80,10 @@ def faults(recipe: Recipe) -> list[str]:
         found.append("0 feature")
     for column in recipe["columns"]:
         cells = [cell for cell, here in zip(column["cells"], present, strict=True) if here]
-        if names.count(column["name"]) > 1 or _faulty(column["type"], cells):
+        # Without scaling, huge numbers are refused; rows without weight are encoded too.
+        raw = not recipe["settings"].get("standardise", True) and column["type"] != "str"
+        huge = raw and any(abs(_value(cell)) > _HUGE for cell in column["cells"])
+        if huge or names.count(column["name"]) > 1 or _faulty(column["type"], cells):
             found.append(f"column {column['name']!r}")
     return found
 
