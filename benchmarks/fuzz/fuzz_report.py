@@ -77,7 +77,7 @@ def page(records: list[dict[str, Any]], kept: int) -> str:
             "not monotone, or has another shape or index than its rows; if a cohort in which a second, plain "
             "reading of the rules finds no fault is refused, one with a fault is accepted, or the message does not "
             "name the column at fault; if opening a file runs code or asks for a gigabyte. Every case that was "
-            "broken once is shrunk to a small one and kept in `tests/fail/`, where the tests replay it; there are "
+            "broken once is made small and kept in `tests/fail/`, where the tests replay it; there are "
             f"{kept}.",
             "",
             f"The stored run ({when}, two cores, one of them used): **{cases:,} cases, {broken} broken**.",
