@@ -185,6 +185,8 @@ def test_unchanged_parts_are_a_model(path: Path, parts: Parts, model: NeuralSurv
         (["network", "inner"], ..., "'origin' is missing or has the wrong shape"),
         (["network", "inner", "hidden"], [4], "'origin' is missing or has the wrong shape"),
         (["network", "inner", "hidden"], [0], "'hidden' is out of range"),
+        (["network", "time", "center"], 1e308, "a number of 'time' or 'offset' is out of range"),
+        (["network", "offset"], -1e308, "a number of 'time' or 'offset' is out of range"),
         (["network", "inner", "hidden"], [1] * 1001, "'hidden' is out of range"),
         (["network", "inner", "activation"], "cosh", "is damaged: activation 'cosh' is not known"),
         (["network", "inner", "covariates"], 4, "the inner network does not fit the covariates"),

@@ -72,10 +72,32 @@ def calibration() -> list[tuple[str, str]]:
     return found
 
 
+def fuzzing() -> list[tuple[str, str]]:
+    """Return how many inputs were tried on the newest sources, and how many broke a promise."""
+    records = read_store(FOLDER.parent / "fuzz" / "results.jsonl")
+    newest = [record for record in records if record["fingerprint"] == records[-1]["fingerprint"]]
+    cases: dict[str, int] = {}
+    for record in newest:
+        cases[record["layer"]] = cases.get(record["layer"], 0) + record["cases"]
+    parts = ", ".join(f"{count:,} {layer}" for layer, count in cases.items())
+    broken = sum(len(record["broken"]) for record in newest)
+    return [("inputs tried, and broken", f"{sum(cases.values()):,} ({parts}); {broken} broken")]
+
+
+def faults() -> list[tuple[str, str]]:
+    """Return the rounds of each kind of fault, and how many of them broke something."""
+    last = read_store(FOLDER / "faults.jsonl")[-1]["scenarios"]
+    rounds = sum(scenario["rounds"] for scenario in last.values())
+    broken = sum(len(scenario["problems"]) for scenario in last.values())
+    return [("kills, full disks, two writers, too little memory", f"{rounds:,} rounds, {broken} broken")]
+
+
 PARTS: tuple[tuple[str, Callable[[], list[tuple[str, str]]]], ...] = (
     ("[Coverage](proof/coverage.md)", coverage),
     ("[Gold posteriors](proof/gold.md)", gold),
     ("[Simulation-based calibration](proof/sbc.md)", calibration),
+    ("[Fuzzing](proof/fuzzing.md)", fuzzing),
+    ("[Faults](proof/faults.md)", faults),
 )
 
 

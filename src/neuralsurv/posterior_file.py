@@ -28,6 +28,7 @@ from neuralsurv.storage import Fields
 Arrays = dict[str, np.ndarray]
 
 _MOST_PARTS = 10_000
+_LARGEST_LOG = 1e6
 
 
 def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
@@ -157,6 +158,9 @@ def _network(
         time.numbers("bumps"),
         time.positive("width"),
     )
+    # Logarithms of times, and what is measured in them: a file that says otherwise would overflow in a prediction.
+    if max(map(abs, (basis.center, *basis.bumps, table.number("offset")))) > _LARGEST_LOG:
+        raise StorageError("the model file is damaged: a number of 'time' or 'offset' is out of range.")
     inner = None if table.raw("inner") is None else read_inner(table.table("inner"))
     covariates = table.whole("covariates", 10**7)
     if isinstance(inner, MLP) and inner.covariates != covariates:
