@@ -105,7 +105,10 @@ def reduce_rows(
     tolerance: float = _INFORMATION_TOLERANCE,
     most: int = _MOST_DIRECTIONS,
 ) -> GroupedSolver:
-    """Keep the linear path, and of products and network the directions that carry information."""
+    """Keep the linear path, and of products and network the directions that carry information.
+
+    Of a group of the linear path with more weights than there are points, only as many directions carry any.
+    """
     tail: Rows | None
     if isinstance(rows, JoinedRows):
         lead, tail = rows.lead.dense(), rows.tail
@@ -114,7 +117,16 @@ def reduce_rows(
         tail = LayeredRows(rows.layers[1:]) if len(rows.layers) > 1 else None
     last = network.linear_size - 1
     first = last - network.products
-    parts: list[tuple[Rows, bool]] = [(DenseRows(lead[:, :first]), True)]
+    parts: list[tuple[Rows, bool]] = []
+    done = 0
+    for group in prior.groups:
+        if group.stop <= first and group.stop - group.start > len(lead):
+            parts += [
+                (DenseRows(lead[:, done : group.start]), True),
+                (DenseRows(lead[:, group.start : group.stop]), False),
+            ]
+            done = group.stop
+    parts.append((DenseRows(lead[:, done:first]), True))
     if network.products:
         parts.append((DenseRows(lead[:, first:last]), False))
     parts.append((DenseRows(lead[:, last:]), True))
