@@ -220,8 +220,19 @@ def guarded() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
+@cache
+def _modules_are_there() -> None:
+    """Open the files that are not damaged once: the first of each kind imports modules, which runs code of ours."""
+    for data in originals().values():
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            neuralsurv.load(file.name)
+
+
 def read_bytes(data: bytes) -> dict[str, int]:
     """Open a file with this content, and predict with the model if there is one."""
+    _modules_are_there()
     with tempfile.NamedTemporaryFile(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as file:
         file.write(data)
         file.flush()
