@@ -62,8 +62,8 @@ def estimator(case: str) -> Any:
 CASES = ("default", "default, 1,500 rows", "paper", "gibbs", "own network", "stream")
 
 
-def fit(case: str, order: np.ndarray | None = None) -> Any:
-    """Fit a case, its rows in another order where one is given."""
+def fit(case: str, order: np.ndarray | None = None, **changes: Any) -> Any:
+    """Fit a case, its rows in another order where one is given, some of its settings changed."""
     cohort = people(*((1500, 9) if "rows" in case else (ROWS, 3)))
     order = np.arange(len(cohort.x)) if order is None else order
     x, time, event = cohort.x.iloc[order], cohort.time[order], cohort.event[order]
@@ -72,8 +72,10 @@ def fit(case: str, order: np.ndarray | None = None) -> Any:
         if case == "stream":
             table = x.assign(years=time, died=event)
             parts = [table[:25], table[25:]]
-            return estimator(case).fit_stream(parts, time="years", event="died", training_passes=3)
-        return estimator(case).fit(x, (time, event))
+            return (
+                estimator(case).set_params(**changes).fit_stream(parts, time="years", event="died", training_passes=3)
+            )
+        return estimator(case).set_params(**changes).fit(x, (time, event))
 
 
 def asked(case: str) -> pd.DataFrame:

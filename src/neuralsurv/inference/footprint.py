@@ -24,6 +24,8 @@ _PAPER_ADVICE = ADVICE.removesuffix(".") + "; or solver='krylov', which holds le
 _BYTES = 8
 # Vectors over the points that live at the same time: times, rows, weights, moments of g, curvatures, slopes.
 _VECTORS = 12
+# At the end the dual posterior is freed of its points, which takes more matrices of their size than the sweeps do.
+_COMPACTING = 2.5
 # Copies of the table, covariates and outcome, while it is encoded, sorted and merged; between 7 and 19 were measured.
 _TABLES = 8
 _OUTCOME = 4
@@ -73,6 +75,8 @@ def paper_bytes(
         numbers += points * weights
     solver = choose(points, weights, memory).solver if choices.solver == "auto" else choices.solver
     algebra = next(cost.memory for cost in costs(points, weights) if cost.solver == solver)
+    if solver == "dual":
+        algebra *= _COMPACTING
     return _BYTES * (numbers + _block(points, weights)) + algebra
 
 
