@@ -1,5 +1,6 @@
 """What is predicted for people, worked out again from drawn curves on fine grids; and what is refused."""
 
+import dataclasses
 import re
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import torch
 
 from false_alarm import z_bound
 from neuralsurv import predictor as predictor_module
-from neuralsurv.errors import InputError
+from neuralsurv.errors import InputError, NotFiniteError
 from neuralsurv.posterior import people_blocks
 from neuralsurv.predictor import Predictor, check_horizon, check_times
 from posteriors import covariates, predictor_of, small_posterior, small_predictor
@@ -554,6 +555,15 @@ def test_horizons_and_given_times_too_far_beyond_the_training_range():
             InputError, match=r"asked for time 1\.7e\+308, more than 1e\+09 times the last training time"
         ):
             ask()
+
+
+def test_a_prediction_that_is_no_number_is_refused():
+    predictor = small_predictor()
+    held = predictor.draws()
+    broken = dataclasses.replace(held, theta=held.theta * np.inf)
+    message = "survival became NaN: numbers of the model or of these people are too extreme to be computed with"
+    with pytest.raises(NotFiniteError, match=message):
+        dataclasses.replace(predictor, held=broken).survival(covariates(2), [1.0]).mean  # noqa: B018
 
 
 @pytest.mark.parametrize("horizon", [0, -2, np.inf, np.nan, "a"])

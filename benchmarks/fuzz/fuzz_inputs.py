@@ -182,6 +182,11 @@ def covariates(recipe: Recipe) -> Any:
     return _from_matrix(matrix, container)
 
 
+def _object_where_uneven(values: Any) -> Any:
+    uneven = isinstance(values, list | tuple) and any(isinstance(value, list | tuple) for value in values)
+    return object if uneven else None
+
+
 def _from_frame(frame: pd.DataFrame, container: str) -> Any:
     if container == "records":
         return frame.to_records(index=False) if frame.columns.is_unique and frame.shape[1] else frame
@@ -272,7 +277,9 @@ def outcome(recipe: Recipe, X: Any) -> tuple[Any, dict[str, Any], Any]:
         )
         return table, {"id": roles["id"]} if "id" in roles else {}, X
     if form == "structured":
-        time, event = (np.asarray(roles[name]).reshape(-1) for name in ("time", "event"))
+        time, event = (
+            np.asarray(roles[name], dtype=_object_where_uneven(roles[name])).reshape(-1) for name in ("time", "event")
+        )
         if len(time) == len(event) and time.dtype.kind in "fiu" and event.dtype.kind in "biuf":
             y = np.empty(
                 len(time), dtype=[("event", event.dtype if event.dtype.kind != "O" else "f8"), ("time", time.dtype)]

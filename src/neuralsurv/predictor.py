@@ -14,7 +14,7 @@ from torch import Tensor
 from neuralsurv.data.episodes import check_episodes
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.frames import as_frame
-from neuralsurv.errors import InputError
+from neuralsurv.errors import InputError, NotFiniteError
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.memory import require
 from neuralsurv.model.functionals import invert, level_at, restricted_mean
@@ -121,6 +121,7 @@ class Predictor:
                     # Not around the yield: what the caller does between two blocks is not ours to slow down.
                     with threads_for((part.stop - part.start) * numbers):
                         values = compute(draws, x[part], part)
+                        _refuse_nan(values, name)
                     yield values.numpy().reshape(self.count, part.stop - part.start, width)
                     advance(part.stop, f"{part.stop} of {len(people)} people")
 
@@ -396,6 +397,15 @@ def check_horizon(horizon: Any) -> float:
     if not 0 < limit < np.inf:
         raise InputError(f"horizon={horizon!r} must be a positive, finite time.")
     return limit
+
+
+def _refuse_nan(values: Tensor, name: str) -> None:
+    # The sum is NaN where a number is; it is a fraction of the work that made them.
+    if bool(torch.isnan(values.sum())) and bool(torch.isnan(values).any()):
+        raise NotFiniteError(
+            f"{name} became NaN: numbers of the model or of these people are too extreme to be computed with. Look for "
+            "covariates far from the training rows, or for a damaged model."
+        )
 
 
 def _number(value: Any) -> float:
