@@ -278,7 +278,8 @@ def _check_prediction(what: str, given: Prediction, X: Any, rows: int | None, ti
         raise BrokenPromiseError(f"{what} leaves [0, 1]")
     if what in ("hazard", "cumulative_hazard", "rmst") and (draws < 0).any():
         raise BrokenPromiseError(f"{what} is negative")
-    if what == "rmst" and (draws > times[-1] * (1 + SLACK) if isinstance(times, list) else times).any():
+    horizon = times[-1] if isinstance(times, list) else times
+    if what == "rmst" and (draws > horizon * (1 + SLACK)).any():
         raise BrokenPromiseError("the restricted mean is beyond its horizon")
     if what in ("survival", "conditional", "path", "cumulative_hazard"):
         order = np.argsort(np.atleast_1d(np.asarray(times, dtype=float)), kind="stable")

@@ -150,7 +150,7 @@ def _put(pick: Choices, header: dict[str, Any]) -> str:
         del target[place[-1]]
         return "field taken out"
     old = target[place[-1]]
-    number = isinstance(old, int | float) and not isinstance(old, bool)
+    number = isinstance(old, int | float) and not isinstance(old, bool) and abs(old) < 2**1000
     target[place[-1]] = old * pick.one((2, -1, 1e6, 1e-6, 1e300)) if number and pick.below(2) else pick.one(_WRONG)
     return "field changed"
 

@@ -161,7 +161,7 @@ def _relative_change(new: CaviState, old: CaviState, weight: Tensor) -> float:
         return float(((by * (a - b) ** 2).sum() / (by * b**2).sum().clamp_min(_TINY)).sqrt())
 
     return max(
-        abs(new.phi.shape - old.phi.shape) / old.phi.shape,
+        abs(new.phi.shape - old.phi.shape) / max(old.phi.shape, _TINY),
         change(new.theta_mean, old.theta_mean, torch.ones_like(old.theta_mean)),
         change(new.v, old.v, weight),
     )
