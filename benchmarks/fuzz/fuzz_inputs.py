@@ -261,7 +261,9 @@ def outcome(recipe: Recipe, X: Any) -> tuple[Any, dict[str, Any], Any]:
                 0,
                 name,
                 np.asarray(
-                    pd.Series(np.ravel(values)).reindex(range(len(X))) if len(values) != len(X) else values
+                    pd.Series(np.asarray(values, dtype=_object_where_uneven(values)).reshape(-1)).reindex(range(len(X)))
+                    if len(values) != len(X)
+                    else values
                 ).reshape(-1),
                 True,
             )
@@ -270,7 +272,9 @@ def outcome(recipe: Recipe, X: Any) -> tuple[Any, dict[str, Any], Any]:
         longest = max(len(values) for values in roles.values())
         table = pd.DataFrame(
             {
-                name: pd.Series(np.asarray(values).reshape(-1)).reindex(range(longest))
+                name: pd.Series(np.asarray(values, dtype=_object_where_uneven(values)).reshape(-1)).reindex(
+                    range(longest)
+                )
                 for name, values in roles.items()
                 if name != "id"
             }
