@@ -32,11 +32,12 @@ def coverage() -> list[tuple[str, str]]:
     table = table[table["preset"] == "default"]
     found = []
     for design, own in table.groupby("design", sort=False):
-        cells = cell_means(own)["pointwise 0.9"]
-        by_rows = cells.groupby("rows").mean()
+        means = cell_means(own)["pointwise 0.9"]
+        by_rows = means.groupby("rows").mean()
         sizes = ", ".join(f"{size:,} rows {value:.2f}" for size, value in by_rows.items())
-        found.append((f"coverage of a 90 % band, *{design}* design", f"{cells.mean():.2f} ({sizes})"))
-    count = f"{len(table)} cohorts in {len(cell_means(table))} cells of design, rows and censoring"
+        found.append((f"coverage of a 90 % band, *{design}* design", f"{means.mean():.2f} ({sizes})"))
+    cells = len(table.groupby(["design", "rows", "censoring"]))
+    count = f"{len(table)} cohorts in {cells} cells of design, rows and censoring"
     return [*found, ("… from", count)]
 
 
@@ -65,8 +66,8 @@ def calibration() -> list[tuple[str, str]]:
     for model in PRESETS:
         ranks = ranks_of(records, model, fingerprint(model))
         verdict = {name: all(one.uniform for one in verdicts(of).values()) for name, of in ranks.items()}
-        passed = ", ".join(name for name, good in verdict.items() if good)
-        failed = ", ".join(name for name, good in verdict.items() if not good)
+        passed = ", ".join(f"*{name}*" for name, good in verdict.items() if good)
+        failed = ", ".join(f"*{name}*" for name, good in verdict.items() if not good)
         count = min(len(of) for quantities in ranks.values() for of in quantities.values())
         found.append((f"`{model}`: simulation-based calibration, {count} cohorts", f"pass: {passed}; fail: {failed}"))
     return found
