@@ -198,9 +198,10 @@ def damaged(data: bytes) -> tuple[str, bytes]:
     return "any bytes", bytes(pick.below(256) for _ in range(pick.below(64)))
 
 
-def _hook(event: str, _: Any) -> None:
-    if _watch["on"] and event in _CODE:
-        _watch["seen"].append(event)
+def _hook(event: str, _: Any, watch: dict[str, Any] = _watch, code: Any = _CODE) -> None:
+    # Names of the module are gone when the interpreter ends, and a hook stays until then.
+    if watch["on"] and event in code:
+        watch["seen"].append(event)
 
 
 @contextmanager

@@ -257,16 +257,10 @@ def outcome(recipe: Recipe, X: Any) -> tuple[Any, dict[str, Any], Any]:
     if form == "names" and isinstance(X, pd.DataFrame):
         table = X.copy()
         for name, values in roles.items():
-            table.insert(
-                0,
-                name,
-                np.asarray(
-                    pd.Series(np.asarray(values, dtype=_object_where_uneven(values)).reshape(-1)).reindex(range(len(X)))
-                    if len(values) != len(X)
-                    else values
-                ).reshape(-1),
-                True,
-            )
+            cells = np.asarray(values, dtype=_object_where_uneven(values)).reshape(-1)
+            if len(cells) != len(X):
+                cells = pd.Series(cells).reindex(range(len(X))).to_numpy()
+            table.insert(0, name, cells, True)
         return None, {name: name for name in roles}, table
     if form == "frame":
         longest = max(len(values) for values in roles.values())

@@ -108,7 +108,7 @@ def test_repeated_names_of_a_parquet_file(tmp_path):
 def test_parquet_whose_description_of_columns_is_damaged(tmp_path):
     damaged = pa.table({"a": [1, 2]}).replace_schema_metadata({"pandas": "{}"})
     pq.write_table(damaged, tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=r"a\.parquet cannot be read as parquet: 'index_columns'"):
+    with pytest.raises(InputError, match=r"a\.parquet cannot be read as parquet: '(index_)?columns'"):
         read_table(tmp_path / "a.parquet")
 
 
