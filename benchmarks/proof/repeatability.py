@@ -223,8 +223,8 @@ def page(record: dict[str, Any] | None) -> str:
         "older processors (`ATEN_CPU_CAPABILITY`, `MKL_ENABLE_INSTRUCTIONS`, `OPENBLAS_CORETYPE`), so that sums are "
         "rounded in another order. A true other processor, and other versions of the libraries, were not tried. A "
         "search for the mode of a ReLU network (`paper`) can tip over a kink by rounding and then ends at another "
-        "mode, whose curves differ as those of two random starts do: on another machine `paper` may be another fit. The one "
-        "behind this page was not.",
+        "mode, whose curves differ as those of two random starts do: on another machine `paper` may be another fit. "
+        "The one behind this page was not.",
         "",
         "## Measured",
         "",
