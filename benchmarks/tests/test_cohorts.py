@@ -68,6 +68,23 @@ def test_sac3_has_the_rows_that_the_paper_describes():
     np.testing.assert_allclose(cohort.frame.iloc[0, :3], [3.514681, 0.234369, -0.102007], atol=1e-6)
 
 
+def test_the_law_that_sac3_was_drawn_from_is_told_for_every_person(monkeypatch, tmp_path):
+    monkeypatch.setenv(sac3.CACHE_VARIABLE, str(tmp_path))
+    cohort = sac3.sac3(rows=2000)
+    times = np.array([0.0, 10.0, 30.0, 60.0])
+    true = sac3.true_survival(cohort.frame.to_numpy(), times)
+    assert (true[:, 0] == 1).all()
+    assert (np.diff(true) <= 0).all()
+    # Kaplan-Meier of those who should live longer and of the others, from the simulated times alone.
+    for group in (true[:, 2] > 0.5, true[:, 2] <= 0.5):
+        for k in (1, 2, 3):
+            at_risk = [(cohort.time[group] >= t - 1e-4).sum() for t in np.unique(cohort.time[group])]
+            died = [(cohort.event & group & (cohort.time == t)).sum() for t in np.unique(cohort.time[group])]
+            before = np.unique(cohort.time[group]) <= times[k] + 1e-4
+            estimate = np.prod(1 - np.array(died)[before] / np.array(at_risk)[before])
+            assert estimate == pytest.approx(true[group, k].mean(), abs=0.05)
+
+
 def test_names_are_in_the_order_of_the_issue_and_all_have_a_checksum():
     assert cohorts.NAMES == ("COLON", "METABRIC", "GBSG", "NWTCO", "WHAS", "SUPPORT", "VLC", "SAC3")
     assert all(len(entry.checksum) == 64 for entry in registry._ENTRIES.values())

@@ -5,10 +5,13 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "large"
+SAC3 = SimpleNamespace(**runpy.run_path(str(FOLDER / "sac3.py")))
 
 
 def test_a_small_cohort_goes_to_disk_and_through_a_streamed_fit(tmp_path):
@@ -45,7 +48,21 @@ def test_stored_runs_grow_linearly_and_their_memory_does_not():
 
 
 def test_stored_scores_are_of_the_same_rows():
-    runs = {record["method"]: record for record in map(json.loads, (FOLDER / "sac3.jsonl").read_text().splitlines())}
-    assert {"ours", "PCHazard", "CoxTime", "Kaplan-Meier"} <= runs.keys()
-    assert {(record["train_rows"], record["test_rows"]) for record in runs.values()} == {(95_000, 5_000)}
-    assert runs["ours"]["ibs"] < runs["Kaplan-Meier"]["ibs"]
+    records = [json.loads(line) for line in (FOLDER / "sac3.jsonl").read_text().splitlines()]
+    runs = {(record["method"], record["split"]): record for record in records}
+    assert {(name, number) for name in SAC3.METHODS for number in SAC3.SPLITS} == runs.keys()
+    assert {(record["train_rows"], record["test_rows"]) for record in records} == {(95_000, 5_000)}
+    for number in SAC3.SPLITS:
+        assert runs["ours", number]["ibs"] < runs["Kaplan-Meier", number]["ibs"]
+
+
+def test_calibration_error_is_that_of_groups_and_without_the_noise_of_mixed_groups():
+    generator = np.random.default_rng(0)
+    true = generator.uniform(size=(4000, 3))
+    nothing_known = np.full_like(true, 0.5)
+    assert SAC3.against_truth(true, true) == {"calibration_error": 0.0, "distance_from_truth": 0.0}
+    assert SAC3.against_truth(true + 0.05, true)["calibration_error"] == pytest.approx(0.05)
+    # Twenty groups of 200 mixed people: their means would be off by 0.29 / sqrt(200) = 0.02.
+    assert SAC3.against_truth(nothing_known, true)["calibration_error"] < 0.012
+    assert SAC3.against_truth(nothing_known, true)["distance_from_truth"] == pytest.approx(0.25, abs=0.01)
+    assert SAC3.against_truth(true**2, true)["calibration_error"] == pytest.approx((1 / 30) ** 0.5, rel=0.03)
