@@ -56,7 +56,7 @@ class Diagnostics:
     missing_exposure : float
         Part of the time at risk that the quadrature rule leaves out.
     coarse_sweeps : int
-        Sweeps on a coarser quadrature rule before them.
+        Sweeps on a coarser quadrature rule, or in single precision, before them.
     solver, solver_reason : str
         The linear algebra that was used, and why.
     rank : int

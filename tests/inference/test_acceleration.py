@@ -45,6 +45,38 @@ def test_same_end_in_fewer_sweeps(hidden, activation, censoring, spread):
     assert np.diff(fast_info.elbo).min() >= -1e-9 * abs(fast_info.elbo[-1])
 
 
+class TestRoughSweeps:
+    @pytest.fixture(params=[pytest.param(case.values, id=case.id) for case in CASES])
+    def parts(self, request):
+        problem, start = problem_at_its_mode(*request.param)
+        linearised = linearise(problem, start.theta)
+        solver = low_rank_solver(linearised.rows, problem.weight_prior.precision)
+        return problem, linearised, solver, cavi.start(problem, linearised, start.theta, start.phi)
+
+    def test_end_is_that_of_exact_sweeps(self, parts):
+        _, _, solver, _ = parts
+        exact, exact_info = cavi.fit(*parts, tolerance=1e-8)
+        found, info = cavi.fit(*parts, tolerance=1e-8, rough=solver.rough())
+        assert exact_info.rough_sweeps == 0
+        assert info.converged
+        assert info.rough_sweeps >= 2
+        assert info.sweeps < exact_info.sweeps
+        torch.testing.assert_close(found.m, exact.m, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found.v, exact.v, rtol=1e-5, atol=1e-7)
+        assert info.elbo[-1] == pytest.approx(exact_info.elbo[-1], abs=1e-8)
+        assert np.diff(info.elbo).min(initial=0) >= -1e-9 * abs(info.elbo[-1])
+
+    def test_what_is_kept_is_exact_even_where_sweeps_run_out(self, parts):
+        problem, linearised, solver, _ = parts
+        state, info = cavi.fit(*parts, tolerance=1e-8, max_sweeps=3, rough=solver.rough())
+        assert (info.sweeps, info.rough_sweeps) == (1, 2)
+        mean, variance = solver.moments(state.theta)
+        torch.testing.assert_close(state.m, linearised.offset + mean, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(state.v, variance, rtol=1e-12, atol=1e-12)
+        divergence = state.theta.divergence(problem.weight_prior.precision)
+        assert info.elbo[-1] == pytest.approx(elbo(problem, state.m, state.v, state.phi, divergence), abs=1e-9)
+
+
 class TestMeanSearch:
     @pytest.fixture(params=[pytest.param(case.values, id=case.id) for case in CASES])
     def somewhere(self, request):

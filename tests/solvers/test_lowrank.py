@@ -103,3 +103,35 @@ class TestCut:
             normal(torch.zeros(9, dtype=torch.float64), precision_matrix=other.diag()),
         )
         assert gaussian.divergence(other) == pytest.approx(float(expected), rel=1e-10)
+
+
+class TestRough:
+    """Single precision: less exact by about 1e-6, and nothing but less exact."""
+
+    @pytest.fixture(params=[(300, 40), (2500, 150)], ids=["one block", "several blocks"])
+    def both(self, request):
+        case = problem(*request.param)
+        exact = low_rank_solver(DenseRows(case.jacobian), case.precision)
+        return case, exact, exact.rough()
+
+    def test_gaussian_is_that_of_the_exact_solver(self, both):
+        case, exact, rough = both
+        expected, found = (solver.solve(case.curvature, case.slope) for solver in (exact, rough))
+        assert found.mean.dtype == torch.float64
+        close(found.mean, expected.mean, rtol=1e-5)
+        assert found.divergence(case.precision) == pytest.approx(expected.divergence(case.precision), rel=1e-5)
+        assert not torch.equal(found.mean, expected.mean)
+
+    def test_moments_are_those_of_the_exact_solver(self, both):
+        case, exact, rough = both
+        gaussian = exact.solve(case.curvature, case.slope)
+        for found, expected in zip(rough.moments(gaussian), exact.moments(gaussian), strict=True):
+            assert found.dtype == torch.float64
+            close(found, expected, rtol=2e-6)
+
+    def test_chart_is_that_of_the_exact_solver(self, both):
+        case, exact, rough = both
+        gaussian = exact.solve(case.curvature, case.slope)
+        expected, found = exact.chart(gaussian), rough.chart(gaussian)
+        close(found.rows.times(found.place), expected.rows.times(expected.place), rtol=2e-6)
+        close(found.rows.transposed_times(case.slope), expected.rows.transposed_times(case.slope), rtol=2e-6)

@@ -2,7 +2,8 @@ r"""Coordinate-ascent variational inference (algorithm 2 of the paper).
 
 One sweep updates q(omega), q(Psi), q(phi) and q(theta). The update of q(phi) depends on q(Psi) and the other way
 round through one number, so the pair is solved to the end in every sweep: it costs nothing and removes most of
-the slow zig-zag between phi and theta. All arithmetic is float64.
+the slow zig-zag between phi and theta. All arithmetic is float64, but for the first sweeps of a large problem, whose
+products of matrices may be in single precision (`rough`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _LARGEST_LOG_VARIANCE = 50.0
 # The search for a mean ends when it promises less than this, in nats, or than this share of what the last sweep gained.
 _COARSEST_SEARCH = 1e-4
 _SEARCH_SHARE = 1e-3
+# Rough sweeps have done their part when a sweep changes no block of parameters by more than this.
+_ROUGH_CHANGE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class CaviInfo:
         Whether the user stopped the sweeps (Ctrl-C) after at least one of them.
     latent_points : float
         Expected number of latent points, Σλ, at the end.
+    rough_sweeps : int
+        Sweeps in single precision before these.
     """
 
     elbo: tuple[float, ...]
@@ -71,10 +76,11 @@ class CaviInfo:
     converged: bool
     interrupted: bool
     latent_points: float
+    rough_sweeps: int = 0
 
     @property
     def sweeps(self) -> int:
-        """Number of sweeps that were run."""
+        """Number of sweeps that were run, the rough ones aside."""
         return len(self.elbo)
 
 
@@ -180,41 +186,45 @@ class Shortcut:
     ELBO has not fallen. A solver without a chart has its means guessed as well, and not searched.
     """
 
-    def __init__(self, problem: Problem, linearised: Linearised, solver: Solver[Any]) -> None:
-        self._problem, self._linearised, self._solver = problem, linearised, solver
+    def __init__(self, problem: Problem, linearised: Linearised) -> None:
+        self._problem, self._linearised = problem, linearised
         self._memory: Anderson | None = None
         self._last_gain = math.inf
 
-    def __call__(self, state: CaviState, reached: float) -> tuple[CaviState, float] | None:
+    def __call__(self, solver: Solver[Any], state: CaviState, reached: float) -> tuple[CaviState, float] | None:
         """Return the state after a sweep with its ELBO, or None where all that was tried has lowered it.
 
         Parameters
         ----------
+        solver : Solver
+            The algebra of the sweep.
         state : CaviState
             Where the last sweep ended.
         reached : float
             The ELBO there.
         """
         assert state.theta is not None
-        chart = self._solver.chart(state.theta)
+        chart = solver.chart(state.theta)
         if self._memory is None:
             weight = self._problem.points.weight
             self._memory = Anderson(weight if chart is not None else torch.cat([weight, weight]))
         found = None
         guess = self._memory.guess()
         if guess is not None:
-            found = self._sweep_beyond(self._unpacked(guess, state), chart, reached)
+            found = self._sweep_beyond(solver, self._unpacked(guess, state), chart, reached)
             if found is None:
                 self._memory.forget()
         if found is None:
-            found = self._sweep_beyond(state, chart, reached)
+            found = self._sweep_beyond(solver, state, chart, reached)
         if found is not None:
             self._last_gain = found[1] - reached
         return found
 
-    def _sweep_beyond(self, begin: CaviState, chart: Chart | None, reached: float) -> tuple[CaviState, float] | None:
+    def _sweep_beyond(
+        self, solver: Solver[Any], begin: CaviState, chart: Chart | None, reached: float
+    ) -> tuple[CaviState, float] | None:
         """Search the mean and sweep; return the end of it if the ELBO has not fallen."""
-        problem, linearised, solver = self._problem, self._linearised, self._solver
+        problem, linearised = self._problem, self._linearised
         assert self._memory is not None
         try:
             if chart is not None:
@@ -254,6 +264,7 @@ def fit(
     tolerance: float = 1e-6,
     max_sweeps: int = 1000,
     accelerate: bool = True,
+    rough: Solver[Any] | None = None,
     report: Callable[[int, float, float], None] | None = None,
 ) -> tuple[CaviState, CaviInfo]:
     """Sweep until the parameters stand still.
@@ -272,20 +283,24 @@ def fit(
     accelerate : bool
         Whether sweeps start where the last ones seem to lead (:class:`Shortcut`). The end is a fixed point of the
         sweeps either way; where there are several it need not be the same one.
+    rough : Solver, optional
+        The same algebra, cheaper and less exact, for the first sweeps. They end when they change little, or gain
+        nothing any more; the others, and all that is reported of the ELBO, are the solver's own.
     report : callable, optional
         Called after each sweep with its number, the ELBO and the change.
     """
     trace: list[float] = []
     changes: list[float] = []
-    shortcut = Shortcut(problem, linearised, solver)
+    shortcut = Shortcut(problem, linearised)
+    reached, rough_sweeps = -math.inf, 0
     converged = interrupted = False
-    while len(trace) < max_sweeps and not converged and not interrupted:
+    while len(trace) + rough_sweeps < max_sweeps and not converged and not interrupted:
         try:
             found = None
-            if accelerate and trace:
-                found = shortcut(state, trace[-1])
+            if accelerate and state.theta is not None:
+                found = shortcut(rough or solver, state, reached)
             if found is None:
-                new = sweep(problem, linearised, solver, state)
+                new = sweep(problem, linearised, rough or solver, state)
                 found = new, _bound(problem, new)
         except KeyboardInterrupt:
             # The state of the last finished sweep is a posterior like any other, only not the final one.
@@ -295,15 +310,35 @@ def fit(
             continue
         new, bound = found
         if not math.isfinite(bound):
-            raise NotFiniteError(f"the ELBO became {bound} in sweep {len(trace) + 1}; look for extreme covariates.")
-        trace.append(bound)
-        changes.append(_relative_change(new, state, problem.points.weight))
-        converged = changes[-1] < tolerance
-        state = new
+            number = len(trace) + rough_sweeps + 1
+            raise NotFiniteError(f"the ELBO became {bound} in sweep {number}; look for extreme covariates.")
+        change = _relative_change(new, state, problem.points.weight)
+        if rough is None:
+            trace.append(bound)
+            changes.append(change)
+            converged = change < tolerance
+            state, reached = new, bound
+        else:
+            rough_sweeps += 1
+            state = new
+            if change < _ROUGH_CHANGE or not bound > reached or rough_sweeps == max_sweeps - 1:
+                rough = None
+                state, bound = _exactly(problem, linearised, solver, state)
+            reached = bound
         if report is not None:
             try:
-                report(len(trace), bound, changes[-1])
+                report(len(trace) + rough_sweeps, bound, change)
             except KeyboardInterrupt:
                 interrupted = True
     latent = state.phi.shape - problem.phi_prior.shape - problem.event_count
-    return state, CaviInfo(tuple(trace), tuple(changes), converged, interrupted, latent)
+    return state, CaviInfo(tuple(trace), tuple(changes), converged, interrupted, latent, rough_sweeps)
+
+
+def _exactly(
+    problem: Problem, linearised: Linearised, solver: Solver[Any], state: CaviState
+) -> tuple[CaviState, float]:
+    """Work the moments of g and the ELBO out anew, with a solver that is more exact than the one of the sweep."""
+    assert state.theta is not None
+    mean, variance = solver.moments(state.theta)
+    state = replace(state, m=linearised.offset + mean, v=variance)
+    return state, _bound(problem, state)

@@ -37,6 +37,8 @@ from neuralsurv.solvers.sampled import sampled_solver
 _WORTH_A_COARSE_PROBLEM = 3
 _COARSE_RULE = GaussLegendre(8)
 _COARSE_ROWS = 1500
+# Reduced rows of more numbers than this are first swept in single precision; a sweep then takes a second or more.
+_WORTH_ROUGH_SWEEPS = 2**23
 # Information that the low-rank solver may give up, in nats; what it did give up is in the diagnostics.
 _INFORMATION_TOLERANCE = 1e-3
 # Directions of a network whose rows cannot be held: together at most so many numbers (1 GiB).
@@ -86,7 +88,7 @@ class Fit:
     solver : SolverReport
         Which solver was used.
     coarse_sweeps : int
-        Sweeps that were run on a coarser quadrature rule before those of `info`.
+        Sweeps that were run on a coarser quadrature rule, or in single precision, before those of `info`.
     """
 
     phi: Gamma
@@ -251,6 +253,13 @@ def make_solver(name: str, problem: Problem, linearised: Linearised, state: cavi
     return low_rank_solver(rows, precision, importance, tolerance=_INFORMATION_TOLERANCE)
 
 
+def rough_solver(solver: Solver[Any], choices: Choices) -> Solver[Any] | None:
+    """Return a cheaper solver for the first sweeps of a large problem, where shortcuts are wanted."""
+    if not choices.accelerate or not isinstance(solver, LowRankSolver) or solver.reduced.numel() < _WORTH_ROUGH_SWEEPS:
+        return None
+    return solver.rough()
+
+
 def report_solver(choice: Choice, solver: Solver[Any], problem: Problem, state: cavi.CaviState) -> SolverReport:
     """Return what there is to know of the solver after the last sweep."""
     if not isinstance(solver, LowRankSolver):
@@ -362,6 +371,7 @@ def fit(
             tolerance=choices.tolerance,
             max_sweeps=choices.max_sweeps,
             accelerate=choices.accelerate,
+            rough=rough_solver(solver, choices),
             report=lambda k, bound, change: advance(k, f"sweep {k}, ELBO {bound:.4f}, change {change:.1e}"),
         )
     theta = state.theta
@@ -372,6 +382,7 @@ def fit(
     nodes = quadrature_rule(choices).nodes(entry, time, choices.rho)
     missing = missing_share(entry, time, weight, nodes, choices.rho)
     used = report_solver(choice, solver, problem, state)
+    coarse_sweeps += info.rough_sweeps
     return Fit(state.phi, theta, start, tuple(objectives), info, problem, missing, used, coarse_sweeps)
 
 

@@ -63,7 +63,7 @@ def row_slices(count: int, width: int, numbers: int | None = None) -> Iterator[s
 
 @dataclass(frozen=True)
 class DenseRows:
-    """Rows held as a matrix."""
+    """Rows held as a matrix; one in single precision is multiplied in it, whatever the vectors are."""
 
     matrix: Tensor
 
@@ -82,11 +82,11 @@ class DenseRows:
 
     def times(self, weights: Tensor) -> Tensor:
         """Return J·v."""
-        return self.matrix @ weights
+        return (self.matrix @ weights.to(self.matrix.dtype)).to(weights.dtype)
 
     def transposed_times(self, values: Tensor) -> Tensor:
         """Return Jᵀ·u."""
-        return self.matrix.T @ values
+        return (self.matrix.T @ values.to(self.matrix.dtype)).to(values.dtype)
 
     def gram(self, others: Rows, scale: Tensor) -> Tensor:
         """Return J diag(scale) J'ᵀ."""
