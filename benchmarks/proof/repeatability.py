@@ -62,18 +62,20 @@ TOLERANCES: dict[str, float] = {
     "4 threads": ROUNDING,
 }
 # A streamed fit shuffles the rows as they come; another order is another shuffle, and other mini-batches.
-# Chains are chaotic: a difference in the last bit is another path after some sweeps.
+# Chains are chaotic: a difference in the last bit is another path after some sweeps. So is a descent of a function
+# with kinks, as that of a ReLU network has.
 OTHER_SEED = "another random_state"
 NOT_PROMISED = {
     ("stream", "rows in another order"),
-    ("gibbs", OTHER_SEED),
-    *((case, way) for case in ("gibbs", "paper") for way in MACHINES),
+    *((case, OTHER_SEED) for case in ("gibbs", "paper")),
+    *((case, way) for case in ("gibbs", "paper", "paper, 300 rows") for way in MACHINES),
 }
-# Across machines, by case: at least a factor of ten above the largest difference that was measured. Networks of the
-# user's are trained in their own precision, mostly single.
+# Across machines, by case: about a factor of ten above the largest difference that was measured. Networks of the
+# user's are trained in their own precision, mostly single; a mode of a smooth network is found to a tolerance.
 ACROSS_MACHINES: dict[str, float] = {
     "default": 1e-8,
     "default, 1,500 rows": 1e-8,
+    "paper, tanh": 5e-2,
     "own network": 1e-6,
     "stream": 1e-8,
 }
@@ -103,19 +105,19 @@ def work(cases: Sequence[str], out: str, ways: bool) -> None:
     for case in cases:
         model, x = of.fit(case), of.asked(case)
         numbers = of.numbers_of(model, x)
-        stored |= {f"{case}/{name}": values for name, values in numbers.items()}
+        compared_on = of.together([part for part in (numbers, of.on_all_cohorts(case)) if part])
+        stored |= {f"{case}/{name}": values for name, values in compared_on.items()}
         print(f"  {datetime.now(UTC):%H:%M:%S} {case} fitted", file=sys.stderr, flush=True)
         if not ways:
             continue
         found = {name: ask(model, x) for name, ask in of.ASKING.items()}
         if case != "own network":
             found["pickled"] = of.pickled(model, x)
-        order = np.random.default_rng(0).permutation(len(of.people(*((1500, 9) if "rows" in case else (of.ROWS, 3))).x))
-        found["rows in another order"] = of.numbers_of(of.fit(case, order), x)
-        if case == "gibbs":
+        found["rows in another order"] = of.numbers_of(of.fit(case, shuffled=True), x)
+        if case in ("gibbs", "paper"):
             found[OTHER_SEED] = of.numbers_of(of.fit(case, random_state=8), x)
         if case == "default":
-            cohort = of.people()
+            cohort = of.people(case)
             again = clone(model).fit(cohort.x, (cohort.time, cohort.event))
             found["cloned and fitted again"] = of.numbers_of(again, x)
         if "rows" not in case:
@@ -219,12 +221,15 @@ def page(record: dict[str, Any] | None) -> str:
         'the draws of `inference="gibbs"` on another machine: a chain is chaotic, a difference in the last bit is '
         "another path after some sweeps, and the draws then agree as those of two seeds do.",
         "",
+        "**`paper` on another machine is another fit.** It searches for a mode of a ReLU network, and a descent over "
+        "kinks is chaotic: rounding leads it to another of many modes, whose curves differ as much as those of two "
+        "random starts. A smooth `activation` nearly cures it; the default "
+        "preset, which searches for no mode, is not concerned. The search uses one thread up to about 2 million "
+        "numbers in a layer (points times units); beyond that the same holds for another number of threads.",
+        "",
         "Other machines are stood in for: fresh processes in which torch, MKL and OpenBLAS take the code paths of "
         "older processors (`ATEN_CPU_CAPABILITY`, `MKL_ENABLE_INSTRUCTIONS`, `OPENBLAS_CORETYPE`), so that sums are "
-        "rounded in another order. A true other processor, and other versions of the libraries, were not tried. A "
-        "search for the mode of a ReLU network (`paper`) can tip over a kink by rounding and then ends at another "
-        "mode, whose curves differ as those of two random starts do: on another machine `paper` may be another fit. "
-        "The one behind this page was not.",
+        "rounded in another order. A true other processor, and other versions of the libraries, were not tried.",
         "",
         "## Measured",
         "",
@@ -237,18 +242,20 @@ def page(record: dict[str, Any] | None) -> str:
         f"{machine['instructions']}, Python {record['versions']['python']}, torch "
         f"{record['versions']['torch']}. 0 is bit for bit.",
         "",
-        "| case | way | mean | bands | ELBO | promised |",
+        "| case | way | mean | bands | ELBO | promise |",
         "|---|---|--:|--:|--:|---|",
     ]
     for case, ways in record["cases"].items():
         for way, found in ways.items():
             allowed = tolerance(case, way)
-            word = "no" if allowed is None else "kept" if holds(found, allowed) else "**broken**"
+            word = "not promised" if allowed is None else "kept" if holds(found, allowed) else "**broken**"
             figures = " | ".join(_number(found[name]) for name in ("mean", "bands", "elbo"))
             lines.append(f"| {case} | {way} | {figures} | {word} |")
     lines += [
         "",
-        'Cohorts have 60 rows but where the name says otherwise; 200 draws. *gibbs* is `inference="gibbs"` with the '
+        "Cohorts have 60 rows but where the name says otherwise; 200 draws. Other processes compare `default`, "
+        "`paper` and `paper, tanh` on five cohorts. "
+        '*gibbs* is `inference="gibbs"` with the '
         "paper preset and chains too short to have mixed, which is why another `random_state` moves it so far.",
         "",
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,22 @@ import numpy as np
 import pandas as pd
 
 ROWS = 60
+_SIZES = {"default, 1,500 rows": (1500, 9), "paper, 300 rows": (300, 3)}
+# Seeds of the cohorts. On other machines some cases are compared on all of them, for one may end well by luck.
+COHORTS = (5, 11, 12, 15, 17)
+SEVERAL = ("default", "paper", "paper, tanh")
 TIMES = (2.0, 10.0, 25.0, 60.0)
 _QUIET = {"draws": 200, "verbose": False, "random_state": 7}
 # What is left of a model when all but numbers is taken away: mean, lower and upper ends of the bands, last ELBO.
 Numbers = dict[str, np.ndarray]
 
 
-def people(rows: int = ROWS, noise: int = 3) -> Any:
-    """Return the cohort that is fitted."""
+def people(case: str, cohort: int = COHORTS[0]) -> Any:
+    """Return a cohort that is fitted."""
     from neuralsurv.data.simulate import lognormal_cohort
 
-    return lognormal_cohort(rows, noise=noise, seed=5)
+    rows, noise = _SIZES.get(case, (ROWS, 3))
+    return lognormal_cohort(rows, noise=noise, seed=cohort)
 
 
 def _module() -> Any:
@@ -51,7 +56,9 @@ def estimator(case: str) -> Any:
     settings: dict[str, dict[str, Any]] = {
         "default": {},
         "default, 1,500 rows": {"hidden": (16,)},
-        "paper": {"preset": "paper", "quadrature_points": 60},
+        "paper": {"preset": "paper", "hidden": (16,)},
+        "paper, tanh": {"preset": "paper", "hidden": (16,), "activation": "tanh"},
+        "paper, 300 rows": {"preset": "paper"},
         "gibbs": {"preset": "paper", "hidden": (4,), "inference": "gibbs", "chains": 2, "warmup": 50, "thin": 1},
         "own network": {"network": _module() if case == "own network" else None, "epochs": 5},
         "stream": {"hidden": (8,)},
@@ -59,14 +66,17 @@ def estimator(case: str) -> Any:
     return NeuralSurv(**_QUIET, **settings[case])
 
 
-CASES = ("default", "default, 1,500 rows", "paper", "gibbs", "own network", "stream")
+CASES = (
+    *("default", "default, 1,500 rows", "paper", "paper, tanh", "paper, 300 rows"),
+    *("gibbs", "own network", "stream"),
+)
 
 
-def fit(case: str, order: np.ndarray | None = None, **changes: Any) -> Any:
-    """Fit a case, its rows in another order where one is given, some of its settings changed."""
-    cohort = people(*((1500, 9) if "rows" in case else (ROWS, 3)))
-    order = np.arange(len(cohort.x)) if order is None else order
-    x, time, event = cohort.x.iloc[order], cohort.time[order], cohort.event[order]
+def fit(case: str, *, shuffled: bool = False, cohort: int = COHORTS[0], **changes: Any) -> Any:
+    """Fit a case, its rows in another order if asked, some of its settings changed."""
+    of = people(case, cohort)
+    order = np.random.default_rng(0).permutation(len(of.x)) if shuffled else np.arange(len(of.x))
+    x, time, event = of.x.iloc[order], of.time[order], of.event[order]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if case == "stream":
@@ -80,8 +90,25 @@ def fit(case: str, order: np.ndarray | None = None, **changes: Any) -> Any:
 
 def asked(case: str) -> pd.DataFrame:
     """Return the people who are predicted."""
-    x: pd.DataFrame = people(*((1500, 9) if "rows" in case else (ROWS, 3))).x.head(40)
+    x: pd.DataFrame = people(case).x.head(40)
     return x
+
+
+def on_all_cohorts(case: str) -> Numbers:
+    """Fit a case to all cohorts that it is compared on but the first, and return their numbers together."""
+    seeds = COHORTS[1:] if case in SEVERAL else ()
+    return together([numbers_of(fit(case, cohort=seed), asked(case)) for seed in seeds])
+
+
+def together(found: Sequence[Numbers]) -> Numbers:
+    """Return the numbers of several models as one."""
+    if not found:
+        return {}
+    return {
+        "mean": np.concatenate([part["mean"] for part in found]),
+        "bands": np.concatenate([part["bands"] for part in found], axis=1),
+        "elbo": np.concatenate([part["elbo"] for part in found]),
+    }
 
 
 def numbers_of(model: Any, x: pd.DataFrame) -> Numbers:
@@ -94,11 +121,7 @@ def numbers_of(model: Any, x: pd.DataFrame) -> Numbers:
 
 def _in_parts(model: Any, x: pd.DataFrame, size: int) -> Numbers:
     found = [numbers_of(model, x.iloc[first : first + size]) for first in range(0, len(x), size)]
-    return {
-        "mean": np.concatenate([part["mean"] for part in found]),
-        "bands": np.concatenate([part["bands"] for part in found], axis=1),
-        "elbo": found[0]["elbo"],
-    }
+    return together(found) | {"elbo": found[0]["elbo"]}
 
 
 def _backwards(model: Any, x: pd.DataFrame) -> Numbers:

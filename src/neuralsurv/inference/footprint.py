@@ -25,7 +25,7 @@ _BYTES = 8
 # Vectors over the points that live at the same time: times, rows, weights, moments of g, curvatures, slopes.
 _VECTORS = 12
 # At the end the dual posterior is freed of its points, which takes more matrices of their size than the sweeps do.
-_COMPACTING = 2.5
+_COMPACTING = 2.0
 # Copies of the table, covariates and outcome, while it is encoded, sorted and merged; between 7 and 19 were measured.
 _TABLES = 8
 _OUTCOME = 4
