@@ -260,4 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # By its name, for what the workers of --jobs are sent is found by name.
+    import fuzz
+
+    sys.exit(fuzz.main())

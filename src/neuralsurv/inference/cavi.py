@@ -37,7 +37,7 @@ _LARGEST_LOG_VARIANCE = 50.0
 _COARSEST_SEARCH = 1e-4
 _SEARCH_SHARE = 1e-3
 # Rough sweeps have done their part when a sweep changes no block of parameters by more than this.
-_ROUGH_CHANGE = 1e-3
+_ROUGH_CHANGE = 1e-4
 
 
 @dataclass(frozen=True)
