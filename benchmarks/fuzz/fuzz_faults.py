@@ -20,6 +20,8 @@ def _value(cell: Any) -> float:
         return math.nan if cell is None else float(cell)
     except (TypeError, ValueError):
         return math.nan  # a word in a column of numbers is a gap there
+    except OverflowError:
+        return math.inf
 
 
 def judged(recipe: Recipe) -> bool:
