@@ -17,8 +17,8 @@ from neuralsurv import NeuralSurv
 from neuralsurv.data.canonical import Rows, canonical_rows
 from neuralsurv.data.episodes import check_episodes
 from neuralsurv.data.features import Encoding
+from neuralsurv.data.whole_table import read_table
 from neuralsurv.errors import InputError, NeuralSurvError, NeuralSurvWarning
-from neuralsurv.estimator import _read
 from neuralsurv.prediction import Prediction
 
 SLACK = 1e-9
@@ -73,7 +73,7 @@ def read_only(recipe: Recipe) -> dict[str, int]:
 
     def numbers() -> tuple[Encoding, Rows]:
         given = dict.fromkeys(("time", "event", "entry", "weight", "id")) | more
-        frame, checked, subject, _ = _read(X, y, given)
+        frame, checked, subject, _ = read_table(X, y, given)
         present = checked.weight > 0
         if not present.any():
             raise InputError(f"every one of the {len(checked)} rows has a weight of zero; there is nothing to fit.")

@@ -77,6 +77,11 @@ def faults(recipe: Recipe) -> list[str]:
         found.append("only 1 row")
     if not any(bool(flag) and here for flag, here in zip(given["event"]["cells"], present, strict=True)):
         found.append("has an event")
+    elif recipe["layer"] == "fit" and recipe["settings"].get("preset") == "paper":
+        # Less than about one event leaves phi without a mode.
+        events = (value for flag, value in zip(given["event"]["cells"], weight, strict=True) if flag)
+        if sum(events) <= 1 - recipe["settings"].get("phi_prior", [1.0, 1.0])[0]:
+            found.append("the weights of the events add up to")
     names = [str(column["name"]) for column in recipe["columns"]]
     if not names and not recipe.get("wide"):
         found.append("0 feature")
