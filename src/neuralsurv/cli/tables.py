@@ -169,12 +169,15 @@ def _suspect_separator(header: str, name: str) -> None:
 
 def _read_arrow(data: bytes, kind: str, name: str) -> pd.DataFrame:
     try:
-        import pyarrow  # noqa: F401
+        from pyarrow import feather, parquet
     except ImportError as error:
         raise InputError(f"reading {name} needs pyarrow: pip install 'neuralsurv[cli]'.") from error
-    reader = pd.read_parquet if kind == "parquet" else pd.read_feather
+    reader = parquet if kind == "parquet" else feather
     try:
-        frame = reader(io.BytesIO(data))
+        table = reader.read_table(io.BytesIO(data))
+        # A damaged feather file can hold lengths that lead beyond its memory, and end the process.
+        table.validate(full=True)
+        frame = table.to_pandas()
     except Exception as error:  # what a damaged description of the columns raises inside pandas can be anything
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         raise InputError(f"{name} cannot be read as {kind}: {reason}.") from error

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from neuralsurv.inference.additive_model import build_network, build_prior, prior_spread, train_module
-from neuralsurv.inference.fit import SolverReport
 from neuralsurv.inference.footprint import require_additive
 from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.problem import Likelihood
 from neuralsurv.inference.scales import Evidence, Report, Search, Setting, find_top, settings_around
+from neuralsurv.inference.solving import SolverReport
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant

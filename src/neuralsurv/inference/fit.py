@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,10 +12,16 @@ from neuralsurv.inference import cavi, mode
 from neuralsurv.inference.footprint import require_paper
 from neuralsurv.inference.linearise import Linearised, linearise
 from neuralsurv.inference.problem import Problem
+from neuralsurv.inference.solving import (
+    MOST_NUMBERS_OF_DIRECTIONS,
+    SolverReport,
+    make_solver,
+    report_solver,
+    rough_solver,
+)
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.hazard import ClosedForm, Half, MonteCarlo, Normaliser
 from neuralsurv.model.module_network import ModuleNetwork
-from neuralsurv.model.module_rows import StreamedRows
 from neuralsurv.model.network import MLP, Network
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Gamma, WeightPrior
@@ -25,46 +30,17 @@ from neuralsurv.model.rows import CACHE_NUMBERS, row_slices
 from neuralsurv.presets import Choices
 from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.choose import Choice, choose
-from neuralsurv.solvers.dual import DualGaussian, DualSolver
-from neuralsurv.solvers.interface import Gaussian, Solver
-from neuralsurv.solvers.krylov import KrylovSolver
+from neuralsurv.solvers.dual import DualGaussian
+from neuralsurv.solvers.interface import Gaussian
 from neuralsurv.solvers.krylov_gaussian import KrylovGaussian
-from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver
-from neuralsurv.solvers.primal import PrimalSolver
-from neuralsurv.solvers.sampled import sampled_solver
+from neuralsurv.solvers.lowrank import LowRankSolver
 
 # A problem with more points than this many times those of the coarse problem is first solved coarsely.
 _WORTH_A_COARSE_PROBLEM = 3
 _COARSE_RULE = GaussLegendre(8)
 _COARSE_ROWS = 1500
-# Reduced rows of more numbers than this are first swept in single precision; a sweep then takes a second or more.
-_WORTH_ROUGH_SWEEPS = 2**23
-# Information that the low-rank solver may give up, in nats; what it did give up is in the diagnostics.
-_INFORMATION_TOLERANCE = 1e-3
-# Directions of a network whose rows cannot be held: together at most so many numbers (1 GiB).
-_MOST_NUMBERS_OF_DIRECTIONS = 2**27
 # What the algebra of the sweeps may hold in memory.
 _MEMORY = 3 * 2**30
-
-
-@dataclass(frozen=True)
-class SolverReport:
-    """Which solver was used.
-
-    Attributes
-    ----------
-    name, reason : str
-        The solver, and why it was chosen.
-    rank : int
-        Number of directions that it kept; all m weights if it cuts nothing off.
-    lost_information : float
-        Σ κ‖R‖² at the end, in nats: what the directions that were cut off would have told.
-    """
-
-    name: str
-    reason: str
-    rank: int
-    lost_information: float
 
 
 @dataclass(frozen=True)
@@ -238,36 +214,6 @@ def find_mode(
     return current, [current.objective if one is best else mode.objective(problem, one.theta) for one in found]
 
 
-def make_solver(name: str, problem: Problem, linearised: Linearised, state: cavi.CaviState) -> Solver[Any]:
-    """Return a solver by name, made for the linearised points and the curvatures that `state` leads to."""
-    rows, precision = linearised.rows, problem.weight_prior.precision
-    if name == "primal":
-        return PrimalSolver(rows, precision)
-    if name == "dual":
-        return DualSolver(rows, precision)
-    if name == "krylov":
-        return KrylovSolver(rows, precision)
-    importance, _ = cavi.curvature_and_slope(problem, state.m, state.v, cavi.update_phi(problem, state.m, state.v))
-    if isinstance(rows, StreamedRows):
-        return sampled_solver(rows, precision, importance, max(1, _MOST_NUMBERS_OF_DIRECTIONS // len(precision)))
-    return low_rank_solver(rows, precision, importance, tolerance=_INFORMATION_TOLERANCE)
-
-
-def rough_solver(solver: Solver[Any], choices: Choices) -> Solver[Any] | None:
-    """Return a cheaper solver for the first sweeps of a large problem, where shortcuts are wanted."""
-    if not choices.accelerate or not isinstance(solver, LowRankSolver) or solver.reduced.numel() < _WORTH_ROUGH_SWEEPS:
-        return None
-    return solver.rough()
-
-
-def report_solver(choice: Choice, solver: Solver[Any], problem: Problem, state: cavi.CaviState) -> SolverReport:
-    """Return what there is to know of the solver after the last sweep."""
-    if not isinstance(solver, LowRankSolver):
-        return SolverReport(choice.solver, choice.reason, problem.network.size, 0.0)
-    curvature, _ = cavi.curvature_and_slope(problem, state.m, state.v, state.phi)
-    return SolverReport(choice.solver, choice.reason, solver.rank, solver.lost_information(curvature))
-
-
 def _moments(linearised: Linearised, theta: Gaussian) -> tuple[Tensor, Tensor]:
     """Return mean and variance of g at linearised points under any Gaussian."""
     rows = linearised.rows
@@ -332,7 +278,7 @@ def fit(
     if module is not None:
         choices = replace(choices, starts=1)
     whole = None if module is None else module.over(module.trained) if module.names != module.trained else module
-    require_paper(time, event, entry, x, choices, module, memory=_MEMORY, directions=_MOST_NUMBERS_OF_DIRECTIONS)
+    require_paper(time, event, entry, x, choices, module, memory=_MEMORY, directions=MOST_NUMBERS_OF_DIRECTIONS)
     problem = build_problem(time, event, entry, weight, x, choices, seed, whole)
     if problem.phi_prior.shape - 1 + problem.event_count <= 0:
         raise InputError(

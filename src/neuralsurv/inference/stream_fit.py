@@ -14,12 +14,13 @@ from neuralsurv.data.survey import Survey
 from neuralsurv.errors import InputError
 from neuralsurv.inference.additive_model import build_network, build_prior
 from neuralsurv.inference.distributed import Team
-from neuralsurv.inference.fit import SolverReport, choose_normaliser, quadrature_rule
+from neuralsurv.inference.fit import choose_normaliser, quadrature_rule
 from neuralsurv.inference.keeping import Keeper
 from neuralsurv.inference.kept_directions import Directions, choose_directions
 from neuralsurv.inference.learning import Objective, Training, learn_features
 from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.packed import PackedRows, RowBatch, permutation
+from neuralsurv.inference.solving import SolverReport
 from neuralsurv.inference.stochastic import Inference, Settled
 from neuralsurv.inference.terms import AugmentedTerms, HeldTerms, Linear, Terms
 from neuralsurv.model.hazard import Constant, Normaliser
