@@ -103,7 +103,7 @@ def run_chunk(layer: str, seed: int, cases: int) -> dict[str, Any]:
 
     size = _BYTES[layer]
     tally: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    last: dict[str, Any] = {}
+    last: dict[str, Any] = {"recipe": {"layer": layer}}  # if not even a case can be made
     state = {"done": 0, "broken": False}
 
     def case(data: bytes) -> None:

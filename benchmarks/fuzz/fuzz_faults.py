@@ -9,19 +9,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fuzz_inputs import NUMBERS, Recipe
+from fuzz_inputs import NUMBERS, Recipe, number
 
 _HUGE = 1e100
 _SIMPLE = (*NUMBERS, "Float64", "Int64")
 
 
 def _value(cell: Any) -> float:
-    try:
-        return math.nan if cell is None else float(cell)
-    except (TypeError, ValueError):
-        return math.nan  # a word in a column of numbers is a gap there
-    except OverflowError:
-        return math.inf
+    return float(number(cell, "float64"))
 
 
 def judged(recipe: Recipe) -> bool:

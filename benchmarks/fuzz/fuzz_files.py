@@ -6,6 +6,7 @@ who wants the reader to believe it.
 
 from __future__ import annotations
 
+import copy
 import json
 import resource
 import struct
@@ -151,7 +152,9 @@ def _put(pick: Choices, header: dict[str, Any]) -> str:
         return "field taken out"
     old = target[place[-1]]
     number = isinstance(old, int | float) and not isinstance(old, bool) and abs(old) < 2**1000
-    target[place[-1]] = old * pick.one((2, -1, 1e6, 1e-6, 1e300)) if number and pick.below(2) else pick.one(_WRONG)
+    target[place[-1]] = (
+        old * pick.one((2, -1, 1e6, 1e-6, 1e300)) if number and pick.below(2) else copy.deepcopy(pick.one(_WRONG))
+    )
     return "field changed"
 
 

@@ -54,17 +54,18 @@ def cell(value: Any) -> Any:
     return value
 
 
-def _number(value: Any, kind: str) -> Any:
+def number(value: Any, kind: str) -> Any:
+    """Return the number that a cell stands for in a column of numbers."""
     try:
-        number = np.nan if value is None else float(cell(value))
+        found = np.nan if value is None else float(cell(value))
     except (TypeError, ValueError, OverflowError):
-        number = np.nan  # what is no number at all is missing in a column of numbers
+        found = np.nan  # what is no number at all is missing in a column of numbers
     if kind.startswith(("int", "uint", "Int")):
         # An integer column cannot hold what is no integer of its width; the nearest that it can hold stands in.
         limits = np.iinfo(kind.lower())
-        whole = 0 if np.isnan(number) else int(np.clip(number, -(2.0**62), 2.0**62))
+        whole = 0 if np.isnan(found) else int(np.clip(found, -(2.0**62), 2.0**62))
         return min(max(whole, int(limits.min)), int(limits.max))
-    return number
+    return found
 
 
 def series(kind: str, cells: list[Any]) -> pd.Series:
@@ -81,11 +82,11 @@ def series(kind: str, cells: list[Any]) -> pd.Series:
             flags = [None if value is None and kind == "boolean" else bool(value) for value in cells]
             return pd.Series(flags, dtype=kind)
         if kind in ("datetime64[ns]", "timedelta64[ns]"):
-            whole = [int(np.clip(np.nan_to_num(_number(value, "float64")), -1e6, 1e6)) for value in cells]
+            whole = [int(np.clip(np.nan_to_num(number(value, "float64")), -1e6, 1e6)) for value in cells]
             return pd.Series(np.array(whole, dtype="int64")).astype(kind)
         if kind in ("Int64", "Float32", "Float64", "double[pyarrow]"):
-            return pd.Series([pd.NA if value is None else _number(value, kind) for value in cells], dtype=kind)
-        numbers = [_number(value, kind) for value in cells]
+            return pd.Series([pd.NA if value is None else number(value, kind) for value in cells], dtype=kind)
+        numbers = [number(value, kind) for value in cells]
         if kind == "Sparse[float64]":
             return pd.Series(pd.arrays.SparseArray(np.array(numbers, dtype="float64")))
         # A frame cannot hold long doubles, but an array can.
@@ -129,7 +130,9 @@ def _matrix(columns: list[dict[str, Any]], wide: int) -> np.ndarray:
         own = [np.asarray(series(kind, column["cells"])) for column in columns]
         if kind == "longdouble":
             own = [part.astype(np.longdouble) * np.longdouble(1) for part in own]
-        matrix = np.column_stack(own) if own else np.empty((0, 0))
+        # A matrix has no columns of several lengths; the shortest is that of all.
+        rows = min(map(len, own), default=0)
+        matrix = np.column_stack([part[:rows] for part in own]) if own else np.empty((0, 0))
     else:
         frame = frame_of(columns)
         matrix = np.empty(frame.shape, dtype=object)
