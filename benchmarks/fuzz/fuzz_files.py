@@ -152,9 +152,11 @@ def _put(pick: Choices, header: dict[str, Any]) -> str:
         return "field taken out"
     old = target[place[-1]]
     number = isinstance(old, int | float) and not isinstance(old, bool) and abs(old) < 2**1000
-    target[place[-1]] = (
-        old * pick.one((2, -1, 1e6, 1e-6, 1e300)) if number and pick.below(2) else copy.deepcopy(pick.one(_WRONG))
-    )
+    if number and pick.below(2):
+        target[place[-1]] = old * pick.one((2, -1, 1e6, 1e-6, 1e300))
+    else:
+        # A copy, which a second change may change.
+        target[place[-1]] = copy.deepcopy(pick.one(_WRONG))
     return "field changed"
 
 
