@@ -102,6 +102,26 @@ def test_what_is_no_source_is_refused(tmp_path):
             reading(open_source(broken))
 
 
+def test_a_damaged_file_is_read_or_refused_by_name(tmp_path):
+    path = tmp_path / "cohort.parquet"
+    TABLE.astype({"word": "category"}).to_parquet(path)
+    whole = path.read_bytes()
+    random = np.random.default_rng(0)
+    refused = 0
+    for _ in range(300):
+        data = bytearray(whole)
+        for place in random.integers(len(data), size=random.integers(1, 4)):
+            data[place] = random.integers(256)
+        path.write_bytes(data)
+        try:
+            open_source(path).column_names()
+            everything(open_source(path))
+        except InputError as error:
+            refused += 1
+            assert str(path) in str(error) or "column" in str(error)
+    assert 100 < refused < 300
+
+
 def test_without_pyarrow_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(InputError, match=r"pip install 'neuralsurv\[stream\]'"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from neuralsurv.data.frames import as_frame
-from neuralsurv.errors import InputError
+from neuralsurv.errors import InputError, NeuralSurvError
 
 CHUNK_ROWS = 8192
 # Numbers of the chunks of different processes, where each brings rows of its own, are kept this far apart.
@@ -66,33 +67,24 @@ class ParquetSource:
 
     def column_names(self) -> list[str]:
         """Return the columns of the first file."""
-        import pyarrow
-
-        try:
+        with _readable(self.files[0]):
             return [str(name) for name in _pyarrow_parquet().read_schema(self.files[0]).names]
-        except (pyarrow.ArrowException, OSError) as error:
-            raise _unreadable(self.files[0], error) from error
 
     def chunks(self, mine: Mine, columns: list[str] | None = None) -> Iterator[Chunk]:
         """Yield the chunks; row groups without a chunk of ours are not read."""
         parquet = _pyarrow_parquet()
-        import pyarrow
-
         first = 0
         for name in self.files:
-            try:
-                with parquet.ParquetFile(name) as file:
-                    known = file.schema_arrow.names
-                    _check_names([column for column in columns or [] if column not in known], known, name)
-                    for group in range(file.num_row_groups):
-                        count = -(-file.metadata.row_group(group).num_rows // CHUNK_ROWS)
-                        if any(mine(number) for number in range(first, first + count)):
-                            batches = file.iter_batches(CHUNK_ROWS, row_groups=[group], columns=columns)
-                            frames = (batch.to_pandas() for batch in batches)
-                            yield from _numbered(frames, first, mine, Path(name).name)
-                        first += count
-            except (pyarrow.ArrowException, OSError) as error:
-                raise _unreadable(name, error) from error
+            with _readable(name), parquet.ParquetFile(name) as file:
+                known = file.schema_arrow.names
+                _check_names([column for column in columns or [] if column not in known], known, name)
+                for group in range(file.num_row_groups):
+                    count = -(-file.metadata.row_group(group).num_rows // CHUNK_ROWS)
+                    if any(mine(number) for number in range(first, first + count)):
+                        batches = file.iter_batches(CHUNK_ROWS, row_groups=[group], columns=columns)
+                        frames = (batch.to_pandas() for batch in batches)
+                        yield from _numbered(frames, first, mine, Path(name).name)
+                    first += count
 
 
 @dataclass(frozen=True)
@@ -172,9 +164,16 @@ def _pyarrow_parquet() -> Any:
     return pyarrow.parquet
 
 
-def _unreadable(name: str, error: Exception) -> InputError:
-    reason = str(error).splitlines()[0].rstrip(".")
-    return InputError(f"{name!r} cannot be read as Parquet: {reason}.")
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Say which file it was that could not be read."""
+    try:
+        yield
+    except (NeuralSurvError, MemoryError):
+        raise
+    except Exception as error:  # what a damaged description of the columns raises inside pandas can be anything
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise InputError(f"{name!r} cannot be read as Parquet: {reason}.") from error
 
 
 def _files(name: str) -> list[str]:
