@@ -80,7 +80,7 @@ def page(records: list[dict[str, Any]], kept: int) -> str:
             "broken once is made small and kept in `tests/fail/`, where the tests replay it; there are "
             f"{kept}.",
             "",
-            f"The stored run ({when}, two cores, one of them used): **{cases:,} cases, {broken} broken**.",
+            f"The stored run ({when}, two cores): **{cases:,} cases, {broken} broken**.",
             "",
             *_layer_table(layers),
             "",
