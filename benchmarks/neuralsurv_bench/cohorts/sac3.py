@@ -60,7 +60,7 @@ def true_survival(x: np.ndarray, times: np.ndarray) -> np.ndarray:
     columns = iter(np.split(np.asarray(x), sum(part.num_weights for part in parts), axis=1))
     curves = law.covs2surv_df([[next(columns) for _ in range(part.num_weights)] for part in parts])
     steps = np.searchsorted(law.times, np.asarray(times) + 1e-6, side="right") - 1
-    return curves.to_numpy().T[:, steps]
+    return np.asarray(curves.to_numpy().T[:, steps])
 
 
 def _write_whole(table: pd.DataFrame, file: Path) -> None:
