@@ -189,8 +189,8 @@ def find_mode(
     """Search from several seeded starts, or from where an earlier fit ended, and keep the best mode.
 
     With a coarse problem all starts run on that, to ten times the tolerance; only the best goes on to the mode of the
-    coarse problem and then of the problem itself. They run one after the other: on small problems, where the calls take
-    as long as the numbers, neither threads nor networks stacked into batched products were faster.
+    coarse problem and then of the problem itself. They run one after the other; in threads they
+    were slower.
     """
     search = mode.em if choices.mode == "em" else mode.direct
     usable = warm is not None and len(warm) == problem.network.size
