@@ -273,7 +273,7 @@ def test_the_seed_decides_where_the_search_starts(caplog: pytest.LogCaptureFixtu
         caplog.clear()
         quick_model(random_state=seed).fit(COHORT.x, COHORT.y)
         starts.append(caplog.records[0].getMessage())
-    assert starts[0].startswith("mode, start 1 of 1: step 1, U = ")
+    assert starts[0].startswith("mode: step 1, U = ")
     assert starts[0] == starts[2] != starts[1]
 
 
@@ -684,7 +684,7 @@ def test_an_interrupt_before_the_first_sweep_stops_the_fit(fitted: NeuralSurv, m
 
 
 def steps_of_the_mode(caplog: pytest.LogCaptureFixture) -> int:
-    count = sum(record.getMessage().startswith("mode, start") for record in caplog.records)
+    count = sum(record.getMessage().startswith("mode") for record in caplog.records)
     caplog.clear()
     return count
 
@@ -760,7 +760,8 @@ def test_a_collapsed_posterior_is_reported() -> None:
 
 
 def test_a_mode_that_was_not_reached_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mode.direct, "__kwdefaults__", {**mode.direct.__kwdefaults__, "max_iterations": 3})
+    together = mode.direct_together
+    monkeypatch.setattr(together, "__kwdefaults__", {**together.__kwdefaults__, "max_iterations": 3})
     model = quick_model()
     with pytest.warns(ConvergenceWarning, match="search for the mode stopped at its limit of 3 iterations"):
         model.fit(COHORT.x, COHORT.y)

@@ -5,7 +5,7 @@ import torch
 
 from inference.problems import double
 from neuralsurv.inference import descent
-from neuralsurv.inference.descent import DenseInverseHessian, LimitedInverseHessian, descend
+from neuralsurv.inference.descent import DenseInverseHessian, LimitedInverseHessian, descend, descend_together
 
 
 def quadratic(theta):
@@ -21,6 +21,18 @@ def crease(theta):
     x, y = theta.tolist()
     side = 1.0 if x**2 >= y else -1.0
     return 8 * abs(x**2 - y) + (1 - x) ** 2 + 1, lambda: double([16 * side * x - 2 * (1 - x), -8 * side])
+
+
+def searched(function, value, slope, length):
+    """Search along a line from 0, where `value` and `slope` are given, and return where that ends."""
+    search = descent._line_search(double([0.0]), value, slope, double([1.0]), length)
+    answer = None
+    while True:
+        try:
+            place = search.send(answer)
+        except StopIteration as end:
+            return end.value
+        answer = function(place)
 
 
 @pytest.fixture(params=["matrix", "pairs"])
@@ -96,6 +108,50 @@ class TestDescend:
         assert len(warm.values) < len(first.values) / 2
 
 
+class TestDescendTogether:
+    STARTS = tuple(map(double, [(-1.0, 1.5), (3.0, -2.0), (1.0, 1.0), (-1.2, 1.0)]))
+
+    def run(self, functions, **options):
+        seen = [[] for _ in self.STARTS]
+        found = descend_together(
+            functions,
+            self.STARTS,
+            inverse_hessians=[None] * len(self.STARTS),
+            callbacks=[values.append for values in seen],
+            **options,
+        )
+        return found, seen
+
+    @pytest.mark.parametrize("limit", [1, 20, 5000])
+    def test_each_goes_where_it_would_go_alone(self, limit):
+        options = {"tolerance": 1e-13, "max_iterations": limit}
+        found, seen = self.run(lambda places: [crease(place) for place in places], **options)
+        for start, one, values in zip(self.STARTS, found, seen, strict=True):
+            told = []
+            alone = descend(crease, start, callback=told.append, **options)
+            assert torch.equal(one.theta, alone.theta)
+            assert (one.value, one.values, one.converged) == (alone.value, alone.values, alone.converged)
+            assert values == told
+
+    def test_one_call_serves_all_that_are_on_their_way(self):
+        sizes = []
+
+        def functions(places):
+            sizes.append(len(places))
+            return [crease(place) for place in places]
+
+        self.run(functions, tolerance=1e-13, max_iterations=5000)
+        alone = []
+        for start in self.STARTS:
+            count = []
+            descend(
+                lambda place, count=count: count.append(0) or crease(place), start, tolerance=1e-13, max_iterations=5000
+            )
+            alone.append(len(count))
+        assert len(set(alone)) > 1
+        assert sizes == [sum(count > round_ for count in alone) for round_ in range(max(alone))]
+
+
 class TestCost:
     """Most of the time of a descent goes into places that are tried; these counts are what the speed rests on."""
 
@@ -127,7 +183,7 @@ class TestCost:
 
             return (math.inf if place > 1 else (place - 2) ** 2), gradient
 
-        descent._line_search(wall, double([0.0]), 4.0, -4.0, double([1.0]), 8.0)
+        searched(wall, 4.0, -4.0, 8.0)
         assert tried == [8.0, 4.0, 2.0, 1.0]
         assert asked == [1.0]
 
@@ -143,7 +199,7 @@ class TestCost:
         def parabola(theta):
             return float((theta[0] - 3) ** 2), lambda: 2 * (theta - 3)
 
-        place, _, _, reached = descent._line_search(parabola, double([0.0]), 9.0, -6.0, double([1.0]), length)
+        place, _, _, reached = searched(parabola, 9.0, -6.0, length)
         assert float(place) == reached
         assert 0 < reached < 6
         if length == 30.0:

@@ -219,6 +219,30 @@ class TestStarts:
         assert mode.best_of(found).objective == min(one.objective for one in found)
 
 
+class TestTogether:
+    @pytest.mark.parametrize("hidden", [(), (4,), (5, 3)])
+    @pytest.mark.parametrize("count", [1, 3])
+    def test_values_and_gradients_are_those_of_each_alone(self, hidden, count):
+        problem = problem_of(simulated(30, seed=5), hidden=hidden, activation="relu")
+        thetas = mode.random_starts(problem, count, 0)
+        for theta, (value, gradient) in zip(thetas, mode.values_and_slopes(problem, thetas), strict=True):
+            wanted, slope = mode.objective_and_gradient(problem, theta)
+            assert value == pytest.approx(wanted, rel=1e-13)
+            torch.testing.assert_close(gradient(), slope, rtol=1e-11, atol=1e-12)
+
+    def test_starts_end_where_each_would_alone(self):
+        problem = problem_of(simulated(30, seed=5), hidden=(4,), activation="tanh")
+        thetas = mode.random_starts(problem, 4, 0)
+        reports = []
+        found = mode.direct_together(problem, thetas, **TIGHT_DIRECT, report=lambda *words: reports.append(words))
+        alone = [mode.direct(problem, theta, **TIGHT_DIRECT) for theta in thetas]
+        assert [one.objective for one in found] == pytest.approx([one.objective for one in alone], rel=1e-6)
+        assert all(one.converged for one in found)
+        assert [len(one.trace) for one in found] == [len(one.trace) for one in alone]
+        assert reports[-1][1] == min(one.trace[-1] for one in found)
+        assert len(reports) == sum(len(one.trace) - 1 for one in found)
+
+
 class TestSearch:
     @pytest.mark.parametrize("search", [mode.direct, mode.em])
     def test_result_belongs_together(self, search):

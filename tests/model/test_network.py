@@ -189,3 +189,19 @@ def test_blocks_of_points_change_nothing(network, block, monkeypatch):
     value, blocked = network.bind(time, x)(theta)
     torch.testing.assert_close(value, whole, rtol=1e-13, atol=1e-14)
     torch.testing.assert_close(blocked(u), pullback(u), rtol=1e-12, atol=1e-13)
+
+
+@every_network
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("block", [5, POINTS])
+def test_several_weight_vectors_at_once_are_each_as_if_alone(network, count, block, monkeypatch):
+    _, time, x = inputs(network)
+    monkeypatch.setattr("neuralsurv.model.network._POINTS_AT_ONCE", block)
+    generator = torch.Generator().manual_seed(0)
+    thetas = [network.initial(generator) for _ in range(count)]
+    u = torch.linspace(-1, 2, POINTS, dtype=torch.float64)
+    together = network.bind_together(time, x)(thetas)
+    assert len(together) == count
+    for theta, (value, pullback) in zip(thetas, together, strict=True):
+        torch.testing.assert_close(value, network.value(theta, time, x), rtol=1e-13, atol=1e-14)
+        torch.testing.assert_close(pullback(u), network.vjp(theta, time, x, u), rtol=1e-12, atol=1e-13)

@@ -11,6 +11,9 @@ is only asked for where the value is low enough; a step that was too long is sho
 parabola; and a search starts at twice the length that the last one ended with, at most 1, because between kinks full
 steps are rare.
 
+A descent is a coroutine: it yields the places whose value it wants to know and is sent the answers. So descents from
+several starts can be answered together, by one pass of all of them through a network.
+
 References
 ----------
 A. S. Lewis, M. L. Overton (2013), Nonsmooth optimization via quasi-Newton methods.
@@ -20,14 +23,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 # The value at a place, and a way to the gradient there for when it is needed.
-Function = Callable[[Tensor], tuple[float, Callable[[], Tensor]]]
+Answer = tuple[float, Callable[[], Tensor]]
+Function = Callable[[Tensor], Answer]
 
 _ENOUGH_DESCENT = 1e-4
 _SLOPE_RISEN = 0.9
@@ -146,19 +150,23 @@ def _cut(low: float, high: float, value: float, slope: float, too_high: float) -
     return low + gap * min(max(share, _SHORTEST_CUT), _LONGEST_CUT)
 
 
+# A place with its value, its gradient, and its distance in lengths of the direction that led there.
+_Place = tuple[Tensor, float, Tensor, float]
+
+
 def _line_search(
-    function: Function, theta: Tensor, value: float, slope: float, direction: Tensor, length: float
-) -> tuple[Tensor, float, Tensor, float] | None:
+    theta: Tensor, value: float, slope: float, direction: Tensor, length: float
+) -> Generator[Tensor, Answer, _Place | None]:
     """Return a place along `direction` that meets the weak Wolfe conditions, or at least lies lower; None if none.
 
     With it come its value, its gradient, and its distance in lengths of `direction`.
     """
     low, high = 0.0, math.inf
     low_value, low_slope = value, slope
-    lower: tuple[Tensor, float, Tensor, float] | None = None
+    lower: _Place | None = None
     for _ in range(_LONGEST_SEARCH):
         place = theta + length * direction
-        reached, differentiate = function(place)
+        reached, differentiate = yield place
         if not reached <= value + _ENOUGH_DESCENT * length * slope:
             high = length
             length = _cut(low, high, low_value, low_slope, reached)
@@ -171,6 +179,64 @@ def _line_search(
             break
         length = (low + high) / 2 if high < math.inf else 2 * length
     return lower
+
+
+def _descent(
+    theta: Tensor,
+    tolerance: float,
+    max_iterations: int,
+    inverse_hessian: InverseHessian | None,
+    callback: Callable[[float], None] | None,
+    off_kinks: bool,
+) -> Generator[Tensor, Answer, Descent]:
+    """Go down from `theta`: yield the places whose answers are asked for, return where it ended."""
+    inverse = new_inverse_hessian(len(theta)) if inverse_hessian is None else inverse_hessian
+    value, differentiate = yield theta
+    gradient = differentiate()
+    values = [value]
+    converged = False
+    last_length = 1.0
+    while len(values) <= max_iterations and not converged:
+        direction = inverse.direction(gradient)
+        slope = float(gradient @ direction)
+        found = None
+        if slope < 0:
+            length = 1 / max(1.0, float(gradient.norm())) if inverse.fresh else min(1.0, 2 * last_length)
+            found = yield from _line_search(theta, value, slope, direction, length)
+        if found is None:
+            if not math.isfinite(value):
+                break
+            # Where the function curves by 1 or more, as a standard normal prior makes it, no more is to be gained
+            # than half the squared gradient.
+            if float(gradient.square().sum()) / 2 <= _WINDOW * tolerance * abs(value):
+                converged = True
+                break
+            if not inverse.fresh:
+                inverse, last_length = new_inverse_hessian(len(theta)), 1.0
+                continue
+            if not off_kinks:
+                break
+            # Not even straight downhill. On a kink that need not be the bottom: go down again from beside it.
+            left = max_iterations - len(values) + 1
+            again = yield from _descent(theta + _beside(theta), tolerance, left, None, None, off_kinks=False)
+            if again.value >= value - _WINDOW * tolerance * abs(value):
+                converged = len(values) + len(again.values) <= max_iterations
+                break
+            theta, value, inverse, last_length = again.theta, again.value, again.inverse_hessian, 1.0
+            gradient = (yield theta)[1]()
+            values += [min(reached, values[-1]) for reached in again.values]
+            continue
+        step, change = found[0] - theta, found[2] - gradient
+        # The step along the gradient that comes before anything is learned says nothing of the length of later ones.
+        last_length = 1.0 if inverse.fresh else found[3]
+        if float(step @ change) > 0:
+            inverse.update(step, change)
+        theta, value, gradient = found[:3]
+        values.append(value)
+        if callback is not None:
+            callback(value)
+        converged = len(values) > _WINDOW + 1 and values[-_WINDOW - 1] - value <= _WINDOW * tolerance * abs(value)
+    return Descent(theta, value, tuple(values), converged, inverse)
 
 
 def descend(
@@ -201,55 +267,53 @@ def descend(
     callback : callable, optional
         Called with the value after each iteration.
     """
-    inverse = new_inverse_hessian(len(theta)) if inverse_hessian is None else inverse_hessian
-    value, differentiate = function(theta)
-    gradient = differentiate()
-    values = [value]
-    converged = False
-    last_length = 1.0
-    while len(values) <= max_iterations and not converged:
-        direction = inverse.direction(gradient)
-        slope = float(gradient @ direction)
-        found = None
-        if slope < 0:
-            length = 1 / max(1.0, float(gradient.norm())) if inverse.fresh else min(1.0, 2 * last_length)
-            found = _line_search(function, theta, value, slope, direction, length)
-        if found is None:
-            if not math.isfinite(value):
-                break
-            # Where the function curves by 1 or more, as a standard normal prior makes it, no more is to be gained
-            # than half the squared gradient.
-            if float(gradient.square().sum()) / 2 <= _WINDOW * tolerance * abs(value):
-                converged = True
-                break
-            if not inverse.fresh:
-                inverse, last_length = new_inverse_hessian(len(theta)), 1.0
-                continue
-            if not off_kinks:
-                break
-            # Not even straight downhill. On a kink that need not be the bottom: go down again from beside it.
-            again = descend(
-                function,
-                theta + _beside(theta),
-                tolerance=tolerance,
-                max_iterations=max_iterations - len(values) + 1,
-                off_kinks=False,
-            )
-            if again.value >= value - _WINDOW * tolerance * abs(value):
-                converged = len(values) + len(again.values) <= max_iterations
-                break
-            theta, value, inverse, last_length = again.theta, again.value, again.inverse_hessian, 1.0
-            gradient = function(theta)[1]()
-            values += [min(reached, values[-1]) for reached in again.values]
-            continue
-        step, change = found[0] - theta, found[2] - gradient
-        # The step along the gradient that comes before anything is learned says nothing of the length of later ones.
-        last_length = 1.0 if inverse.fresh else found[3]
-        if float(step @ change) > 0:
-            inverse.update(step, change)
-        theta, value, gradient = found[:3]
-        values.append(value)
-        if callback is not None:
-            callback(value)
-        converged = len(values) > _WINDOW + 1 and values[-_WINDOW - 1] - value <= _WINDOW * tolerance * abs(value)
-    return Descent(theta, value, tuple(values), converged, inverse)
+    return _drive(
+        lambda places: [function(place) for place in places],
+        [_descent(theta, tolerance, max_iterations, inverse_hessian, callback, off_kinks)],
+    )[0]
+
+
+def descend_together(
+    functions: Callable[[Sequence[Tensor]], Sequence[Answer]],
+    thetas: Sequence[Tensor],
+    *,
+    tolerance: float,
+    max_iterations: int,
+    inverse_hessians: Sequence[InverseHessian | None],
+    callbacks: Sequence[Callable[[float], None]],
+) -> list[Descent]:
+    """Go down from several places at once, each as `descend` would from it alone.
+
+    Parameters
+    ----------
+    functions : callable
+        Returns for a sequence of places what `function` of `descend` returns for each. It is called with the next
+        place of every descent that has not ended.
+    thetas : sequence of Tensor of shape (m,)
+        Where to start.
+    tolerance, max_iterations : float, int
+        When a descent stops.
+    inverse_hessians : sequence of InverseHessian or None
+        For each descent, what an earlier one has learned.
+    callbacks : sequence of callable
+        For each descent, called with its value after each of its iterations.
+    """
+    each = zip(thetas, inverse_hessians, callbacks, strict=True)
+    return _drive(functions, [_descent(a, tolerance, max_iterations, b, c, off_kinks=True) for a, b, c in each])
+
+
+def _drive(
+    functions: Callable[[Sequence[Tensor]], Sequence[Answer]], descents: Sequence[Generator[Tensor, Answer, Descent]]
+) -> list[Descent]:
+    """Answer the places that the descents ask for, in one call a round, until all have ended."""
+    asked = {number: next(descent) for number, descent in enumerate(descents)}
+    ended: dict[int, Descent] = {}
+    while asked:
+        answers = functions(list(asked.values()))
+        for number, answer in zip(list(asked), answers, strict=True):
+            try:
+                asked[number] = descents[number].send(answer)
+            except StopIteration as end:
+                ended[number] = end.value
+                del asked[number]
+    return [ended[number] for number in range(len(descents))]

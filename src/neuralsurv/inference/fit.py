@@ -189,18 +189,21 @@ def find_mode(
     """Search from several seeded starts, or from where an earlier fit ended, and keep the best mode.
 
     With a coarse problem all starts run on that, to ten times the tolerance; only the best goes on to the mode of the
-    coarse problem and then of the problem itself. They run one after the other; in threads they
-    were slower.
+    coarse problem and then of the problem itself. The direct search runs from all starts together; EM, whose bound is
+    another one for each start, from one after the other.
     """
-    search = mode.em if choices.mode == "em" else mode.direct
     usable = warm is not None and len(warm) == problem.network.size
     starts = [warm] if warm is not None and usable else mode.random_starts(problem, choices.starts, seed)
-    tolerance = choices.mode_tolerance if coarse is None else 10 * choices.mode_tolerance
-    found = []
-    for number, theta in enumerate(starts, 1):
-        title = f"mode, start {number} of {len(starts)}" + (", few nodes" if coarse else "")
-        with bar(title, None, verbose) as advance:
-            found.append(search(coarse or problem, theta, tolerance=tolerance, report=_words(advance)))
+    if choices.mode == "em":
+        found = []
+        for number, theta in enumerate(starts, 1):
+            with bar(f"mode, start {number} of {len(starts)}", None, verbose) as advance:
+                found.append(mode.em(problem, theta, tolerance=choices.mode_tolerance, report=_words(advance)))
+    else:
+        tolerance = choices.mode_tolerance if coarse is None else 10 * choices.mode_tolerance
+        title = f"mode, {len(starts)} starts" if len(starts) > 1 else "mode"
+        with bar(title + (", few nodes" if coarse else ""), None, verbose) as advance:
+            found = mode.direct_together(coarse or problem, starts, tolerance=tolerance, report=_words(advance))
     best = current = mode.best_of(found)
     if coarse is not None:
         for title, stage in (("mode, few nodes", coarse), ("mode", problem)):

@@ -21,9 +21,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.descent import Function, InverseHessian, descend
+from neuralsurv.inference.descent import Answer, Function, InverseHessian, descend, descend_together
 from neuralsurv.inference.problem import Problem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
+from neuralsurv.model.network import Pullback
 
 Report = Callable[[int, float], None]
 
@@ -62,10 +63,19 @@ def best_phi(problem: Problem, g_nodes: Tensor) -> float:
     return (problem.phi_prior.shape - 1 + problem.event_count) / exposure
 
 
-def value_and_slope(problem: Problem, theta: Tensor) -> tuple[float, Callable[[], Tensor]]:
+def value_and_slope(problem: Problem, theta: Tensor) -> Answer:
     """Return U and a function that returns its gradient; value alone takes a third of the time of both."""
+    return _value_and_slope(problem, theta, *problem.evaluate(theta))
+
+
+def values_and_slopes(problem: Problem, thetas: Sequence[Tensor]) -> list[Answer]:
+    """Return what `value_and_slope` gives for each, in less time."""
+    evaluated = problem.evaluate_together(thetas)
+    return [_value_and_slope(problem, theta, *one) for theta, one in zip(thetas, evaluated, strict=True)]
+
+
+def _value_and_slope(problem: Problem, theta: Tensor, g: Tensor, pullback: Pullback) -> Answer:
     events = problem.points.events
-    g, pullback = problem.evaluate(theta)
     share = torch.sigmoid(g[events:])
     exposure = problem.phi_prior.rate + float(problem.baseline @ share)
     factor = problem.phi_prior.shape - 1 + problem.event_count
@@ -129,24 +139,62 @@ def direct(
     report : callable, optional
         Called after each iteration with its number and U.
     """
-    trace = [objective(problem, theta)]
-
-    def note(value: float) -> None:
-        trace.append(value)
-        if report is not None:
-            report(len(trace) - 1, value)
-
-    found = descend(
-        lambda candidate: value_and_slope(problem, candidate),
-        theta,
+    return direct_together(
+        problem,
+        [theta],
         tolerance=tolerance,
         max_iterations=max_iterations,
-        inverse_hessian=inverse_hessian,
-        callback=note,
+        inverse_hessians=[inverse_hessian],
+        report=report,
+    )[0]
+
+
+def direct_together(
+    problem: Problem,
+    thetas: Sequence[Tensor],
+    *,
+    tolerance: float = 1e-6,
+    max_iterations: int = 3000,
+    inverse_hessians: Sequence[InverseHessian | None] | None = None,
+    report: Report | None = None,
+) -> list[Mode]:
+    """Minimise U from several starts at once: one pass through the network serves all that are still on their way.
+
+    Parameters
+    ----------
+    problem : Problem
+        The data and the model.
+    thetas : sequence of Tensor of shape (m,)
+        Where to start.
+    tolerance, max_iterations : float, int
+        When a search stops; see `direct`.
+    inverse_hessians : sequence of InverseHessian or None, optional
+        For each start, what the search on a similar problem has learned.
+    report : callable, optional
+        Called after each iteration of any start with its number and the lowest U of all starts.
+    """
+    traces = [[value] for value, _ in values_and_slopes(problem, thetas)]
+
+    def noting(trace: list[float]) -> Callable[[float], None]:
+        def note(value: float) -> None:
+            trace.append(value)
+            if report is not None:
+                report(len(trace) - 1, min(other[-1] for other in traces))
+
+        return note
+
+    descents = descend_together(
+        lambda places: values_and_slopes(problem, places),
+        thetas,
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+        inverse_hessians=[None] * len(thetas) if inverse_hessians is None else inverse_hessians,
+        callbacks=[noting(trace) for trace in traces],
     )
-    return replace(
-        _finish(problem, found.theta, found.value, trace, found.converged), inverse_hessian=found.inverse_hessian
-    )
+    return [
+        replace(_finish(problem, one.theta, one.value, trace, one.converged), inverse_hessian=one.inverse_hessian)
+        for one, trace in zip(descents, traces, strict=True)
+    ]
 
 
 def _bound(problem: Problem, theta_now: Tensor, phi_now: float) -> tuple[Function, float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.model.hazard import Normaliser, log_baseline
-from neuralsurv.model.network import Network, Pullback
+from neuralsurv.model.network import MLP, Evaluate, EvaluateTogether, Network
 from neuralsurv.model.points import Points
 from neuralsurv.model.prior import Gamma, WeightPrior
 
@@ -41,9 +40,16 @@ class Likelihood:
         return self.x[self.points.row]
 
     @cached_property
-    def evaluate(self) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
+    def evaluate(self) -> Evaluate:
         """The map from theta to g at every point and its pullback u -> Jᵀu."""
         return self.network.bind(self.points.time, self.point_x)
+
+    @cached_property
+    def evaluate_together(self) -> EvaluateTogether:
+        """The map from several weight vectors to what `evaluate` gives for each, in less time."""
+        if isinstance(self.network, MLP):
+            return self.network.bind_together(self.points.time, self.point_x)
+        return lambda thetas: [self.evaluate(theta) for theta in thetas]
 
     @cached_property
     def event_weight(self) -> Tensor:

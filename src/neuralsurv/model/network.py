@@ -7,7 +7,7 @@ the row of a point is the outer product of the two, layer by layer. Jacobian, J�
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -19,6 +19,9 @@ from neuralsurv.errors import InputError
 from neuralsurv.model.rows import LayeredRows, Rows
 
 Pullback = Callable[[Tensor], Tensor]
+# From theta to g at points and its pullback; from several of them to a list of these.
+Evaluate = Callable[[Tensor], tuple[Tensor, Pullback]]
+EvaluateTogether = Callable[[Sequence[Tensor]], list[tuple[Tensor, Pullback]]]
 
 
 class Network(Protocol):
@@ -42,7 +45,7 @@ class Network(Protocol):
         """Return g at P points: `theta` (m,), `time` (P,), `x` (P, d)."""
         ...
 
-    def bind(self, time: Tensor, x: Tensor) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
+    def bind(self, time: Tensor, x: Tensor) -> Evaluate:
         """Return the map from theta to g at these P points and its pullback u -> Jᵀu, for use again and again."""
         ...
 
@@ -195,8 +198,13 @@ class MLP:
         """Return g at P points."""
         return self._forward(theta, time, x)[2]
 
-    def bind(self, time: Tensor, x: Tensor) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
-        """Return the map from theta to g at these points and its pullback.
+    def bind(self, time: Tensor, x: Tensor) -> Evaluate:
+        """Return the map from theta to g at these points and its pullback."""
+        together = self.bind_together(time, x)
+        return lambda theta: together([theta])[0]
+
+    def bind_together(self, time: Tensor, x: Tensor) -> EvaluateTogether:
+        """Return the map from several weight vectors to what `bind` gives for each, in less time.
 
         Units run along the first axis and points along the second, so that every operation works on long contiguous
         stretches: several times faster than points first. Points are taken in blocks that stay in a cache.
@@ -206,45 +214,80 @@ class MLP:
         if len(blocks) == 1:
             return blocks[0]
 
-        def evaluate(theta: Tensor) -> tuple[Tensor, Pullback]:
-            values, pullbacks = zip(*(block(theta) for block in blocks), strict=True)
+        def joined(parts: Sequence[tuple[Tensor, Pullback]]) -> tuple[Tensor, Pullback]:
+            values, pullbacks = zip(*parts, strict=True)
 
             def pullback(u: Tensor) -> Tensor:
-                total = torch.zeros_like(theta)
-                for part, back in zip(torch.split(u, _POINTS_AT_ONCE), pullbacks, strict=True):
-                    total += back(part)
+                total = torch.zeros(self.size, dtype=u.dtype)
+                for piece, back in zip(torch.split(u, _POINTS_AT_ONCE), pullbacks, strict=True):
+                    total += back(piece)
                 return total
 
             return torch.cat(values), pullback
 
+        def evaluate(thetas: Sequence[Tensor]) -> list[tuple[Tensor, Pullback]]:
+            return [joined(parts) for parts in zip(*(block(thetas) for block in blocks), strict=True)]
+
         return evaluate
 
-    def _bind(self, first: Tensor) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
+    def _bind(self, first: Tensor) -> EvaluateTogether:
         """Return the map for points given as columns: time and covariates, shape (d + 1, P)."""
         function = _ACTIVATIONS[self.activation][0]
-        back = _backwards(self.activation)
 
-        def evaluate(theta: Tensor) -> tuple[Tensor, Pullback]:
-            layers = self.layers(theta)
+        def alone(theta: Tensor) -> tuple[Tensor, Pullback]:
             inputs, before = [first], []
-            for weight, bias in layers[:-1]:
+            for weight, bias in self.layers(theta)[:-1]:
                 before.append(torch.addmm(bias[:, None], weight, inputs[-1]))
                 inputs.append(function(before[-1]))
-            last = layers[-1][0][0]
+            return self._value_and_pullback(theta, inputs, before)
 
-            def pullback(u: Tensor) -> Tensor:
-                parts = [u.sum()[None], inputs[-1] @ u]
-                derivative = torch.outer(last, u)
-                for layer in range(len(before) - 1, -1, -1):
-                    derivative = back(derivative, before[layer])
-                    parts += [derivative.sum(1), (derivative @ inputs[layer].T).reshape(-1)]
-                    if layer:
-                        derivative = layers[layer][0].T @ derivative
-                return torch.cat(parts[::-1])
+        def together(thetas: Sequence[Tensor]) -> list[tuple[Tensor, Pullback]]:
+            if len(thetas) == 1 or not self.hidden:
+                return [alone(theta) for theta in thetas]
+            (weight, bias), *deeper = self._stacked_hidden(thetas)
+            # All networks have the same inputs, so that their first layers are one layer.
+            flat = torch.addmm(bias.reshape(-1, 1), weight.reshape(-1, len(first)), first)
+            before = [flat.reshape(len(thetas), -1, first.shape[1])]
+            after = [function(before[0])]
+            for weight, bias in deeper:
+                before.append(torch.baddbmm(bias, weight, after[-1]))
+                after.append(function(before[-1]))
+            return [
+                self._value_and_pullback(theta, [first, *(a[k] for a in after)], [z[k] for z in before])
+                for k, theta in enumerate(thetas)
+            ]
 
-            return inputs[-1].T @ last + layers[-1][1], pullback
+        return together
 
-        return evaluate
+    def _stacked_hidden(self, thetas: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Cut S flat vectors into weights (S, rows, columns) and biases (S, rows, 1) of each hidden layer."""
+        stack = torch.stack(list(thetas))
+        parts, start = [], 0
+        for rows, columns in self._shapes[:-1]:
+            stop = start + rows * columns
+            parts.append((stack[:, start:stop].reshape(-1, rows, columns), stack[:, stop : stop + rows, None]))
+            start = stop + rows
+        return parts
+
+    def _value_and_pullback(
+        self, theta: Tensor, inputs: Sequence[Tensor], before: Sequence[Tensor]
+    ) -> tuple[Tensor, Pullback]:
+        """Return g and u -> Jᵀu from the inputs of each layer and the hidden pre-activations; points are columns."""
+        back = _backwards(self.activation)
+        layers = self.layers(theta)
+        last = layers[-1][0][0]
+
+        def pullback(u: Tensor) -> Tensor:
+            parts = [u.sum()[None], inputs[-1] @ u]
+            derivative = torch.outer(last, u)
+            for layer in range(len(before) - 1, -1, -1):
+                derivative = back(derivative, before[layer])
+                parts += [derivative.sum(1), (derivative @ inputs[layer].T).reshape(-1)]
+                if layer:
+                    derivative = layers[layer][0].T @ derivative
+            return torch.cat(parts[::-1])
+
+        return inputs[-1].T @ last + layers[-1][1], pullback
 
     def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
         """Return the rows of the Jacobian, shape (P, m)."""
