@@ -18,6 +18,8 @@ from neuralsurv_bench.store import Record
 ALL_COHORTS = "all cohorts"
 # Fewer subsamples than this say next to nothing about how much they differ.
 FEWEST_SUBSAMPLES = 3
+# A method with this share of the folds of every cohort has nearly all of them: in a few its score may be undefined.
+NEARLY_ALL = 0.9
 _BLOCK = ["cohort", "subsample", "fold"]
 
 
@@ -140,7 +142,9 @@ class Ranking:
     cohorts : int
         Number of cohorts, the blocks of the test.
     left_out : tuple of str
-        Methods without a result in some cohort, which cannot be ranked.
+        Methods with too few results in some cohort to be ranked.
+    folds : int
+        Number of folds in which all ranked methods have a result.
     """
 
     methods: tuple[str, ...]
@@ -149,6 +153,7 @@ class Ranking:
     friedman_p: float
     cohorts: int
     left_out: tuple[str, ...]
+    folds: int
 
     def groups(self) -> list[tuple[int, int]]:
         """Return the largest runs (first, last) of methods that cannot be told apart, of two or more each."""
@@ -160,16 +165,30 @@ class Ranking:
         return runs
 
 
-def rank_methods(frame: pd.DataFrame, *, higher_is_better: bool, alpha: float = 0.05) -> Ranking:
+def rank_methods(
+    frame: pd.DataFrame, *, higher_is_better: bool, least_share: float = 0.0, alpha: float = 0.05
+) -> Ranking:
     """Rank the methods in every cohort and average the ranks (Friedman; Nemenyi, after Demšar 2006).
 
     A cohort is one block: its subsamples overlap and its folds share training rows, so they do not count as
     independent data. A fold counts only if every ranked method has a result there.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        From `score_frame`.
+    higher_is_better : bool
+        Which way the metric goes.
+    least_share : float
+        A method is ranked if it has some results in every cohort, and at least this share of the cohort's folds.
+    alpha : float
+        Level of the critical difference.
     """
-    by_cohort = frame.groupby(level="cohort").count()
-    everywhere = [str(name) for name in frame.columns if (by_cohort[name] > 0).all()]
+    shares = frame.notna().groupby(level="cohort").mean()
+    everywhere = [str(name) for name in frame if (shares[name] > 0).all() and (shares[name] >= least_share).all()]
     left_out = tuple(str(name) for name in frame.columns if name not in everywhere)
-    means = frame[everywhere].dropna().groupby(level="cohort").mean()
+    common = frame[everywhere].dropna()
+    means = common.groupby(level="cohort").mean()
     if len(everywhere) < 3 or len(means) < 2:
         raise InputError(
             f"{len(everywhere)} methods have results in all of {len(means)} cohorts; a ranking needs at least 3 "
@@ -181,7 +200,9 @@ def rank_methods(frame: pd.DataFrame, *, higher_is_better: bool, alpha: float = 
     quantile = stats.studentized_range.ppf(1 - alpha, number, np.inf) / math.sqrt(2)
     critical = quantile * math.sqrt(number * (number + 1) / (6 * len(means)))
     friedman = stats.friedmanchisquare(*(means[name] for name in everywhere))
-    return Ranking(tuple(ranks.index), tuple(ranks), float(critical), float(friedman.pvalue), len(means), left_out)
+    return Ranking(
+        tuple(ranks.index), tuple(ranks), float(critical), float(friedman.pvalue), len(means), left_out, len(common)
+    )
 
 
 @dataclass(frozen=True)

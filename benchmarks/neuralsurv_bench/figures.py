@@ -13,6 +13,7 @@ from neuralsurv.errors import InputError
 from neuralsurv_bench import published
 from neuralsurv_bench.comparison import (
     ALL_COHORTS,
+    NEARLY_ALL,
     PairedDifference,
     Ranking,
     paired_differences,
@@ -69,7 +70,7 @@ def write_figures(
         frame = score_frame(repeated, metric.name)
         frame = frame[[name for name in methods if name in frame.columns]]
         try:
-            ranking = rank_methods(frame, higher_is_better=bool(metric.higher_is_better))
+            ranking = rank_methods(frame, higher_is_better=bool(metric.higher_is_better), least_share=NEARLY_ALL)
         except InputError:
             # Too little has run for ranks, as `neuralsurv-bench status` tells.
             continue

@@ -10,7 +10,9 @@ import pandas as pd
 from neuralsurv.errors import InputError
 from neuralsurv_bench.comparison import (
     ALL_COHORTS,
+    NEARLY_ALL,
     PairedDifference,
+    Ranking,
     paired_differences,
     pooled_d_calibration,
     rank_methods,
@@ -53,11 +55,7 @@ def repeated_tables(
         yield mean_table(frame, metric)
         if chosen in frame.columns:
             yield difference_table(paired_differences(frame, chosen), metric, chosen)
-        try:
-            yield rank_table(frame, metric)
-        except InputError:
-            # Too little has run for ranks; the other tables show how much.
-            continue
+        yield from rank_tables(frame, metric)
     yield from calibration_tables(records, methods)
 
 
@@ -117,16 +115,29 @@ def _difference(one: PairedDifference | None) -> str:
     return f"{mean} [{lower}, {upper}]{' *' if one.lower > 0 or one.upper < 0 else ''}"
 
 
-def rank_table(frame: pd.DataFrame, metric: Metric) -> Table:
-    """Return the average ranks over cohorts."""
-    ranking = rank_methods(frame, higher_is_better=bool(metric.higher_is_better))
+def rank_tables(frame: pd.DataFrame, metric: Metric) -> Iterator[Table]:
+    """Yield average ranks over cohorts: of all methods and, if some have few folds, of those that have nearly all."""
+    for title, least_share in (("ranks", 0.0), ("ranks of the methods that have nearly all folds", NEARLY_ALL)):
+        try:
+            ranking = rank_methods(frame, higher_is_better=bool(metric.higher_is_better), least_share=least_share)
+        except InputError:
+            # Too little has run for ranks; the other tables show how much.
+            return
+        yield rank_table(ranking, f"{metric.title}: {title}")
+        if ranking.folds >= NEARLY_ALL * len(frame):
+            return
+
+
+def rank_table(ranking: Ranking, title: str) -> Table:
+    """Return a table of average ranks over cohorts."""
     rows = [[Cell(name), Cell(f"{rank:.2f}")] for name, rank in zip(ranking.methods, ranking.ranks, strict=True)]
-    left_out = f" Left out, without results in some cohort: {', '.join(ranking.left_out)}." if ranking.left_out else ""
+    left_out = f" Left out, with too few results: {', '.join(ranking.left_out)}." if ranking.left_out else ""
     note = (
-        f"Average rank over {ranking.cohorts} cohorts. Friedman's test that all are alike: p = "
-        f"{ranking.friedman_p:.2g}; Nemenyi's critical difference at 5 %: {ranking.critical_difference:.2f}.{left_out}"
+        f"Average rank over {ranking.cohorts} cohorts, by the {ranking.folds} folds that all of these methods have. "
+        f"Friedman's test that all are alike: p = {ranking.friedman_p:.2g}; Nemenyi's critical difference at 5 %: "
+        f"{ranking.critical_difference:.2f}.{left_out}"
     )
-    return Table(f"{metric.title}: ranks", ["method", "average rank"], rows, note)
+    return Table(title, ["method", "average rank"], rows, note)
 
 
 def calibration_tables(records: Sequence[Record], methods: Mapping[str, Method]) -> Iterator[Table]:

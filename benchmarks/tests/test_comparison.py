@@ -154,15 +154,24 @@ def test_a_method_without_results_in_a_cohort_is_left_out_and_a_missing_fold_is_
     frame.loc[("cohort 1", 0, 0), ["a", "b", "c"]] = [math.nan, -100.0, -100.0]
     ranking = rank_methods(frame, higher_is_better=False)
     assert ranking.left_out == ("e",)
+    assert ranking.folds == 23
     assert ranking.ranks[0] == 1.0
     assert ranking.methods[0] == "a"
 
 
+def test_a_method_with_few_folds_can_be_left_out_so_that_the_others_keep_theirs():
+    frame = ranked_frame()
+    frame["e"] = [0.0, math.nan, math.nan, math.nan] * 6
+    few, most = (rank_methods(frame, higher_is_better=False, least_share=share) for share in (0.25, 0.26))
+    assert (few.folds, few.left_out, few.methods[0]) == (6, (), "e")
+    assert (most.folds, most.left_out, most.methods) == (24, ("e",), ("a", "b", "c", "d"))
+
+
 def test_runs_of_methods_that_cannot_be_told_apart():
-    ranking = Ranking(tuple("abcde"), (1.0, 1.5, 2.4, 4.0, 4.9), 1.0, 0.01, 8, ())
+    ranking = Ranking(tuple("abcde"), (1.0, 1.5, 2.4, 4.0, 4.9), 1.0, 0.01, 8, (), 40)
     assert ranking.groups() == [(0, 1), (1, 2), (3, 4)]
-    assert Ranking(tuple("abc"), (1.0, 2.0, 3.0), 5.0, 0.5, 8, ()).groups() == [(0, 2)]
-    assert Ranking(tuple("abc"), (1.0, 2.0, 3.0), 0.5, 0.5, 8, ()).groups() == []
+    assert Ranking(tuple("abc"), (1.0, 2.0, 3.0), 5.0, 0.5, 8, (), 40).groups() == [(0, 2)]
+    assert Ranking(tuple("abc"), (1.0, 2.0, 3.0), 0.5, 0.5, 8, (), 40).groups() == []
 
 
 def test_a_ranking_needs_three_methods_and_two_cohorts():

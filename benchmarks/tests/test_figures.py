@@ -87,7 +87,7 @@ def test_a_size_that_has_not_run_is_an_empty_panel():
 
 
 def test_ranks_are_drawn_where_they_are_with_bars_over_those_alike():
-    ranking = Ranking(("a", "b", "c"), (1.2, 1.8, 3.0), 1.0, 0.01, 8, ())
+    ranking = Ranking(("a", "b", "c"), (1.2, 1.8, 3.0), 1.0, 0.01, 8, (), 40)
     (ax,) = draw_ranks(ranking, BRIER).get_axes()
     points = [line.get_xdata()[0] for line in ax.get_lines() if line.get_marker() == "o"]
     assert points == [1.2, 1.8, 3.0]

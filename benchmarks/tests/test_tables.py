@@ -270,6 +270,22 @@ def test_a_method_without_some_folds_is_not_the_best_of_the_means(tmp_path):
     assert means["Kaplan-Meier"][3].startswith("**")
 
 
+def test_where_a_method_has_few_folds_the_others_are_ranked_by_theirs_too(tmp_path):
+    some = [one for one in repeated_records() if one.key.method != "MTLR" or one.key.fold == 0]
+    more = [
+        record("repeated", one.key.cohort, "DQS", fold=one.key.fold, seed=one.key.seed, scores={"ours": {"ibs": 0.3}})
+        for one in some
+        if one.key.method == "Kaplan-Meier"
+    ]
+    text = write(tmp_path, some + more)["repeated.md"]
+    assert list(rows_of(text, "IPCW IBS ↓: ranks")) == ["NeuralSurv paper (16,)", "Kaplan-Meier", "MTLR", "DQS"]
+    assert "by the 9 folds that all of these methods have" in text
+    nearly = rows_of(text, "IPCW IBS ↓: ranks of the methods that have nearly all folds")
+    assert list(nearly) == ["NeuralSurv paper (16,)", "Kaplan-Meier", "DQS"]
+    assert "by the 45 folds" in text
+    assert "Left out, with too few results: MTLR." in text
+
+
 def test_another_reference_can_be_chosen(tmp_path):
     text = write(tmp_path, repeated_records(), reference="Kaplan-Meier")["repeated.md"]
     differences = rows_of(text, "IPCW IBS ↓: paired differences")
