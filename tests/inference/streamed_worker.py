@@ -42,7 +42,9 @@ def fit(folder: str, method: str, state: str | None, shards: str = "shared") -> 
         cuts = {0: slice(0, 600), 1: slice(0, 0), 2: slice(600, None)}
         size = int(os.environ.get("WORLD_SIZE", "1"))
         data = [table] if size == 1 else [table[cuts[rank if size == 3 else 2 * rank]]]
-    model = NeuralSurv(hidden=(4,), random_state=0, verbose=False)
+    # With steps on samples a wider network, of which only some directions are kept.
+    hidden = (64,) if method == "mini-batch" else (4,)
+    model = NeuralSurv(hidden=hidden, random_state=0, verbose=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NeuralSurvWarning)
         return model.fit_stream(
@@ -53,6 +55,7 @@ def fit(folder: str, method: str, state: str | None, shards: str = "shared") -> 
             training_passes=4,
             passes=2,
             batch_size=512,
+            directions=20,
             checkpoint=state,
             checkpoint_seconds=0,
             shards=shards,
