@@ -15,7 +15,7 @@ learned from thousands of rows, by Newton's method on some of them and one more 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,6 +44,8 @@ _HALVINGS = 20
 _ENOUGH = 1e-8
 # The seed of the draws is apart from those of the order of blocks.
 _PURPOSE = 3
+
+Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,13 @@ class LevelBatch:
         return torch.cat([score[None], mean @ self.weight, (curvature - spread).reshape(-1)])
 
 
-def set_level(problem: LevelProblem, rows: PackedRows, team: Team, seed: int) -> SubspaceGaussian:
+def set_level(
+    problem: LevelProblem,
+    rows: PackedRows,
+    team: Team,
+    seed: int,
+    report: Report = lambda done, total: None,
+) -> SubspaceGaussian:
     """Return q(theta) with the level at which rows are predicted best.
 
     Parameters
@@ -175,31 +183,40 @@ def set_level(problem: LevelProblem, rows: PackedRows, team: Team, seed: int) ->
         The processes; every one must call this.
     seed : int
         Of the draws and of the choice of blocks.
+    report : callable
+        Called with the number of blocks that are done, and of all.
     """
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, _PURPOSE]).generate_state(1)[0]))
     draws = problem.theta.draw(_DRAWS, generator)
     order = permutation(rows.blocks, seed, 0)
     few, many = order[:_BLOCKS_TO_SETTLE], order[:_BLOCKS_TO_FINISH]
-    held = [problem.batch(batch, draws) for _, batch in rows.read(few)]
+    again = len(many) > len(few)
+    total = len(few) + again * len(many)
+
+    def batches(blocks: np.ndarray, before: int) -> Iterator[LevelBatch]:
+        for done, (_, batch) in enumerate(rows.read(blocks), before + 1):
+            yield problem.batch(batch, draws)
+            report(done, total)
+
+    held = list(batches(few, 0))
     shift = _settle(problem, held, team, rows.blocks / len(few))
     del held
-    if len(many) > len(few):
-        stream = (problem.batch(batch, draws) for _, batch in rows.read(many))
-        _, gradient, information = _objective(problem, stream, team, rows.blocks / len(many), shift)
-        shift = shift + _step(problem, gradient, information)
+    if again:
+        found = _objective(problem, batches(many, len(few)), team, rows.blocks / len(many), shift)
+        shift = shift + _step(problem, *found[1:])
     return problem.shifted(team.share(shift))
 
 
 def _settle(problem: LevelProblem, held: list[LevelBatch], team: Team, share: float) -> Tensor:
     """Climb to the best level for some rows; the score never falls."""
     shift = problem.precision.new_zeros(len(problem.places))
-    score, gradient, information = _objective(problem, iter(held), team, share, shift)
+    score, gradient, information = _objective(problem, held, team, share, shift)
     for _ in range(_STEPS):
         step = _step(problem, gradient, information)
         if float(step @ gradient) < _ENOUGH:
             break
         for _ in range(_HALVINGS):
-            found = _objective(problem, iter(held), team, share, shift + step)
+            found = _objective(problem, held, team, share, shift + step)
             if found[0] > score:
                 break
             step = step / 2
@@ -211,7 +228,7 @@ def _settle(problem: LevelProblem, held: list[LevelBatch], team: Team, share: fl
 
 
 def _objective(
-    problem: LevelProblem, batches: Iterator[LevelBatch], team: Team, share: float, shift: Tensor
+    problem: LevelProblem, batches: Iterable[LevelBatch], team: Team, share: float, shift: Tensor
 ) -> tuple[float, Tensor, Tensor]:
     """Return score, gradient and information of all rows, estimated from some of them, with the prior."""
     k = len(shift)

@@ -340,7 +340,14 @@ class StreamFitter:
         assert isinstance(model.network, Additive)
         precision = model.prior.at(settled.log_scales).precision
         problem = LevelProblem(model.network, model.normaliser, model.rule, mode, theta, phi, precision)
-        return set_level(problem, self.rows, self.team, self.seed)
+        with bar("level of the hazard", None, self._shown) as advance:
+            return set_level(
+                problem,
+                self.rows,
+                self.team,
+                self.seed,
+                lambda done, total: advance(done, f"block {done} of {total}"),
+            )
 
     def _report(self, directions: Directions, lost: float) -> SolverReport:
         if directions.basis is None:
