@@ -40,6 +40,8 @@ PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"preset": "paper"
 PEOPLE = 100
 TIMES = 20
 LAST_TIME_QUANTILE = 0.9
+NEAR = 0.01
+MIDDLE = (0.02, 0.98)
 # A cohort with fewer events says nothing; the next one is taken in its place.
 LEAST_EVENTS = 2
 
@@ -122,7 +124,9 @@ def measured(curves: Any, truth: np.ndarray) -> dict[str, Any]:
 
     ``standardised`` is the root mean square of the error in posterior standard deviations: 1 where the band has the
     right width. ``spread`` is the standard deviation between people of the predicted curves, averaged over time, over
-    that of the true ones: below 1 where people are drawn together.
+    that of the true ones: below 1 where people are drawn together. ``within`` is the share of people and times at which
+    the truth lies inside the 90 % band or no further from it than `NEAR`; ``middle`` is the coverage where the truth is
+    between `MIDDLE`, and ``middle_share`` how often it is: outside, a band misses by next to nothing.
     """
     mean, deviation = curves.mean.to_numpy(), curves.std.to_numpy()
     levels = {}
@@ -135,7 +139,12 @@ def measured(curves: Any, truth: np.ndarray) -> dict[str, Any]:
         }
     lower, upper = (end.to_numpy() for end in curves.interval(0.9))
     error = mean - truth
+    outside = np.maximum(0, np.maximum(lower - truth, truth - upper))
+    middle = (truth >= MIDDLE[0]) & (truth <= MIDDLE[1])
     return {
+        "within": round(float((outside <= NEAR).mean()), 4),
+        "middle": round(float((outside[middle] == 0).mean()), 4) if middle.any() else None,
+        "middle_share": round(float(middle.mean()), 4),
         "levels": levels,
         "by_time": band_coverage_by_time(lower, upper, truth).round(3).tolist(),
         "absolute_error": round(float(np.abs(error).mean()), 4),

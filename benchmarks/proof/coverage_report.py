@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from coverage_jobs import CENSORING, DESIGNS, LEVELS, PEOPLE, PRESETS, ROWS, TIMES, fingerprint
+from coverage_jobs import CENSORING, DESIGNS, LEVELS, MIDDLE, NEAR, PEOPLE, PRESETS, ROWS, TIMES, fingerprint
 
 LOWEST, HIGHEST = 0.85, 0.95
 _BAR = "0.9"
@@ -54,8 +54,35 @@ def page(records: list[dict[str, Any]]) -> str:
         own = table[table["preset"] == preset]
         failed = own["error"].notna().sum() if "error" in own else 0
         origin = _provenance(own) + (f" {failed} fits ended with an error." if failed else "")
-        parts += [f"## {_LABELS[preset]}", "", origin, "", *_summary(own), "", *_cells(own), "", *_levels(own), ""]
+        parts += [
+            f"## {_LABELS[preset]}",
+            "",
+            origin,
+            "",
+            *_summary(own),
+            "",
+            *_misses(own),
+            "",
+            *_cells(own),
+            "",
+            *_levels(own),
+            "",
+        ]
     parts += [
+        "## Where bands are too narrow",
+        "",
+        "*Crossing.* At the first times nearly everybody of the gamma group is alive, and the truth lies above the "
+        "band by less than can be drawn: the prior expects hazards to differ between people by factors, not by orders "
+        "of magnitude. Where survival is neither near 1 nor near 0 the bands hold what they say.",
+        "",
+        "*SAC.* Nine hidden numbers, each the sum of five covariates, decide which of three kinds of hazard a person "
+        "has. That is not learned from so few rows, and a posterior that does not see it takes people for more alike "
+        "than they are. No band can be right for all such cohorts and still say something: one event a person does "
+        "not tell curves that depend on the covariates in a way too intricate to learn from plain chance, in which "
+        "everybody has the same curve (Barber 2020, *Is distribution-free inference possible for binary regression?*). "
+        "Bands trust that effects are mostly sums of smooth effects of one covariate or two; where they are not, they "
+        "are too narrow, and more rows make it worse until features are learned ([large cohorts](../large.md)).",
+        "",
         "Made by `python benchmarks/proof/coverage_study.py run`, `table` and `plot`; every job's record is in "
         "`benchmarks/proof/coverage.jsonl`.",
         "",
@@ -85,6 +112,24 @@ def _summary(table: pd.DataFrame) -> list[str]:
             f"{of[f'width {_BAR}'].mean() / 2:.3f} | {of['absolute_error'].mean():.3f} | "
             f"{of['standardised'].mean():.2f} | {of['spread'].mean():.2f} |"
         )
+    return lines
+
+
+def _misses(table: pd.DataFrame) -> list[str]:
+    """One line for each design: how far bands miss, and where."""
+    low, high = MIDDLE
+    lines = [
+        f"How far a band misses, and where. *Within {NEAR}*: the share of people and times at which the truth is in "
+        f"the 90 % band or no further from it than {NEAR}; *middle*: the coverage at those people and times at which "
+        f"between {low:.0%} and {high:.0%} survive in truth, and their share of all.",
+        "",
+        f"| design | coverage of 90 % | within {NEAR} | middle | share of the middle |",
+        "|---|---|---|---|---|",
+    ]
+    for design in _designs(table):
+        of = cell_means(table[table["design"] == design])
+        figures = (of[name].mean() for name in (f"pointwise {_BAR}", "within", "middle", "middle_share"))
+        lines.append(f"| {design} | {' | '.join(f'{figure:.3f}' for figure in figures)} |")
     return lines
 
 

@@ -72,12 +72,18 @@ def test_measures_of_a_posterior_with_known_coverage(study):
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(400, 20))
     found = measured(Draws(truth + 0.5 * rng.normal(size=truth.shape), 0.5), truth)
-    bound, whole = z_bound(4), 0.9**20
+    bound, whole = z_bound(6), 0.9**20
     assert abs(found["levels"]["0.9"]["pointwise"] - 0.9) < bound * np.sqrt(0.9 * 0.1 / truth.size)
     assert abs(found["levels"]["0.9"]["simultaneous"] - whole) < bound * np.sqrt(whole * (1 - whole) / 400)
     # A mean of n squared normal numbers has variance 2 / n, its root half of that deviation; 1e-3 for the rounding.
     assert abs(found["standardised"] - 1) < bound * np.sqrt(0.5 / truth.size) + 1e-3
     assert abs(found["levels"]["0.9"]["width"] - norm.isf(0.05)) < 1e-4
+    # A tenth of the errors lie beyond the band; of a normal one this share lies beyond the band and 0.01 more.
+    near = 1 - 2 * norm.sf(norm.isf(0.05) + 0.01 / 0.5)
+    assert abs(found["within"] - near) < bound * np.sqrt(near * (1 - near) / truth.size)
+    middle = (truth >= 0.02) & (truth <= 0.98)
+    assert found["middle_share"] == pytest.approx(middle.mean(), abs=1e-4)
+    assert abs(found["middle"] - 0.9) < bound * np.sqrt(0.09 / middle.sum())
     narrow = measured(Draws(truth + 0.5 * rng.normal(size=truth.shape), 0.25), truth)
     assert abs(narrow["standardised"] - 2) < 2 * bound * np.sqrt(0.5 / truth.size) + 1e-3
     assert narrow["levels"]["0.9"]["pointwise"] < 0.65
