@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +35,16 @@ CHANGES: dict[str, dict[str, Any]] = {
     "scales by the bare ELBO": {"hyper_priors": False},
     "best scales, not averaged": {"average": False},
     "linearised anew at the posterior mean": {"relinearise": 2},
+    "three draws of the network, evenly mixed": {},
+    "three draws of the network, stacked by leave-one-out": {},
 }
+# Those that are mixtures of fits which are linearised at other draws of the network, and how they are weighed.
+MIXTURES = {
+    "three draws of the network, evenly mixed": "even",
+    "three draws of the network, stacked by leave-one-out": "stacked",
+}
+MIXED = 3
+STACKING_ROUNDS = 2000
 
 _SENTENCE = "the default preset on the training rows alone; it has no use for validation rows"
 
@@ -82,14 +92,81 @@ class FittedDefault:
         }
 
 
+@dataclass(frozen=True)
+class FittedMixture:
+    """Fits that were linearised at other draws of the network, and their shares.
+
+    Attributes
+    ----------
+    parts : tuple of FittedDefault
+        The fits.
+    shares : ndarray of shape (len(parts),)
+        How much each counts.
+    """
+
+    parts: tuple[FittedDefault, ...]
+    shares: np.ndarray
+
+    def survival(self, x: Floats, times: Floats) -> Floats | None:
+        """Return the mean curve of the mixture, shape (len(x), len(times))."""
+        return np.asarray(np.tensordot(self.shares, [part.survival(x, times) for part in self.parts], 1))
+
+    def risk(self, x: Floats) -> Floats | None:
+        """Return None: there are curves."""
+        return None
+
+    def details(self) -> dict[str, Any]:
+        """Return what to know of the fits."""
+        return {"shares": self.shares.tolist(), "parts": [part.details() for part in self.parts]}
+
+
+def leave_one_out(model: NeuralSurv, x: Floats, outcome: tuple[Floats, np.ndarray]) -> np.ndarray:
+    """Return the log density of each row given the others, by Pareto-smoothed importance sampling, shape (n,)."""
+    import arviz
+
+    loo: Any = arviz.loo
+    with warnings.catch_warnings():
+        # A row that the others say little of is a reason to weigh it by what there is, not to stop.
+        warnings.simplefilter("ignore", UserWarning)
+        return np.asarray(loo(model.to_inference_data(x, outcome), pointwise=True).loo_i)
+
+
+def stack(scores: np.ndarray) -> np.ndarray:
+    """Return the shares (K,) that maximise Σ log Σ_k share_k exp(score_ik), for scores of shape (n, K).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neuralsurv_bench.methods.neuralsurv_default import stack
+    >>> stack(np.log([[0.9, 0.1], [0.9, 0.1]])).round(3).tolist()
+    [1.0, 0.0]
+    """
+    relative = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares = np.full(scores.shape[1], 1 / scores.shape[1])
+    # EM for the shares of a mixture with known parts: every round raises the sum.
+    for _ in range(STACKING_ROUNDS):
+        shares = (relative * shares / (relative @ shares)[:, None]).mean(axis=0)
+    return np.asarray(shares)
+
+
 def default_method(change: str = "as the preset") -> Method:
     """Return the default preset, with one of `CHANGES`, as a method."""
 
-    def fit(split: Split, settings: Settings) -> FittedDefault:
-        kept = np.ptp(split.train.x, axis=0) > 0
-        model = NeuralSurv(preset=replace(DEFAULT, **CHANGES[change]), random_state=settings.seed, verbose=False)
+    def fit_one(split: Split, kept: np.ndarray, seed: int) -> FittedDefault:
+        model = NeuralSurv(preset=replace(DEFAULT, **CHANGES[change]), random_state=seed, verbose=False)
         model.fit(split.train.x[:, kept], (split.train.time, split.train.event))
         return FittedDefault(model, kept)
+
+    def fit(split: Split, settings: Settings) -> FittedDefault | FittedMixture:
+        kept = np.ptp(split.train.x, axis=0) > 0
+        if change not in MIXTURES:
+            return fit_one(split, kept, settings.seed)
+        parts = tuple(fit_one(split, kept, settings.seed + 1000 * k) for k in range(MIXED))
+        shares = np.full(MIXED, 1 / MIXED)
+        if MIXTURES[change] == "stacked":
+            rows = split.train.x[:, kept], (split.train.time, split.train.event)
+            shares = stack(np.column_stack([leave_one_out(part.model, *rows) for part in parts]))
+        return FittedMixture(parts, shares)
 
     return Method(NAME, "ours", fit, {"fair": _SENTENCE})
 
