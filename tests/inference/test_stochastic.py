@@ -1,5 +1,7 @@
 """Streamed sweeps against the in-memory ascent, steps on samples against sweeps, and fits that go on."""
 
+import atexit
+
 import numpy as np
 import pytest
 import torch
@@ -19,6 +21,8 @@ from neuralsurv.model.prior import WeightPrior
 from neuralsurv.solvers.primal import PrimalSolver
 
 ROWS = pack(COHORT)
+# Also in a worker that has imported this file and runs none of its tests.
+atexit.register(ROWS.close)
 
 
 def inference(terms, mode, *, log_scales=None, learn=False, keeper=None):
@@ -32,12 +36,6 @@ def whole_likelihood(linear):
 
 
 # --------------------------------------------------------------------------------------------------- exact sweeps
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _close():
-    yield
-    ROWS.close()
 
 
 @pytest.mark.parametrize(("star", "most", "close"), [(0.0, 3, 1e-9), (0.2, 60, 1e-4)])
