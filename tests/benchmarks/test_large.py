@@ -68,3 +68,16 @@ def test_calibration_error_is_that_of_groups_and_without_the_noise_of_mixed_grou
     assert SAC3.against_truth(nothing_known, true)["calibration_error"] < 0.012
     assert SAC3.against_truth(nothing_known, true)["distance_from_truth"] == pytest.approx(0.25, abs=0.01)
     assert SAC3.against_truth(true**2, true)["calibration_error"] == pytest.approx((1 / 30) ** 0.5, rel=0.03)
+
+
+def test_calibration_errors_are_compared_split_by_split():
+    errors = {"ours": (0.1, 0.2), "CoxTime": (0.3, 0.1), "PCHazard": (0.4, 0.5)}
+    latest = {
+        (name, number): {"calibration_error": value}
+        for name, values in errors.items()
+        for number, value in enumerate(values)
+    }
+    said = SAC3.comparison(latest, [0, 1])
+    # Differences 0.2 and -0.1: mean 0.05, standard deviation 0.3 / sqrt(2), standard error 0.15.
+    assert "ours 0.1500; CoxTime 0.2000, +0.0500 ± 0.1500 (standard error) from ours" in said
+    assert "which is lower on 1 of 2 splits; PCHazard 0.4500, +0.3000 ± 0.0000" in said
