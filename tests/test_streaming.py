@@ -17,7 +17,6 @@ from neuralsurv import NeuralSurv
 from neuralsurv.data import stream
 from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.errors import ConvergenceWarning, InputError
-from neuralsurv.inference import stream_fit
 from small_cohort import quick_default, quick_model, small_cohort
 
 NAMES = {"time": "years", "event": "died"}
@@ -181,30 +180,3 @@ def test_a_checkpoint_of_other_rows_is_refused(cohort, tmp_path):
         quick_default().fit_stream([small_cohort().frame()], **NAMES, training_passes=1, checkpoint=file)
     finished = quick_default().fit_stream([cohort.frame()], **NAMES, training_passes=1, checkpoint=file)
     assert isinstance(finished, NeuralSurv)
-
-
-@pytest.mark.parametrize(("hidden", "held_out"), [((64,), 1), ((4,), 0)])
-def test_features_are_not_learned_from_the_blocks_that_say_how_far_to_trust_them(hidden, held_out, monkeypatch):
-    # Where all weights are kept nothing is set by them, and they are not held out.
-    seen = {}
-    learn, level = stream_fit.learn_features, stream_fit.set_level
-
-    def learning(objective, rows, team, start, exposure, row_count, *others):
-        seen["learned from"] = {int(first) for first in rows.first}
-        assert row_count == rows.rows.sum()
-        return learn(objective, rows, team, start, exposure, row_count, *others)
-
-    def levelling(problem, rows, blocks, *others):
-        seen["held out"] = {int(first) for first in rows.first[blocks]}
-        return level(problem, rows, blocks, *others)
-
-    monkeypatch.setattr(stream_fit, "learn_features", learning)
-    monkeypatch.setattr(stream_fit, "set_level", levelling)
-    cohort = lognormal_cohort(2700, noise=1, seed=3)
-    table = cohort.x.assign(time=cohort.time, event=cohort.event)
-    model = NeuralSurv(hidden=hidden, random_state=0, draws=50, verbose=False)
-    model.fit_stream([table], time="time", event="event", training_passes=2, directions=20)
-    blocks = -(-2700 // 256)
-    assert len(seen["learned from"]) == blocks - held_out
-    assert len(seen.get("held out", ())) == held_out
-    assert not seen["learned from"] & seen.get("held out", set())

@@ -13,14 +13,12 @@ from inference.streamed_problems import COHORT, held_terms, pack
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.inference import level
 from neuralsurv.inference.distributed import Alone
-from neuralsurv.inference.level import LevelProblem, held_out_blocks, set_level
+from neuralsurv.inference.level import LevelProblem, set_level
 from neuralsurv.inference.packed import RowBatch
 from neuralsurv.metrics.kaplan_meier import survival_curve
 from neuralsurv.model.prior import Held
 from neuralsurv.posterior import Posterior
 from neuralsurv.solvers.subspace import SubspaceGaussian
-
-NONE = np.zeros(0, dtype=np.int64)
 
 
 def level_problem(rows: Rows, width: float = 1.0) -> LevelProblem:
@@ -45,7 +43,7 @@ def batch_of(rows: Rows) -> RowBatch:
 
 def plain_score(problem: LevelProblem, rows: Rows, draws: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
     """The same score, row by row, with the whole Jacobian and the weights themselves moved."""
-    moved = (shift[-1] * problem.effects).index_put((problem.places,), shift[:-1])
+    moved = torch.zeros_like(problem.precision).index_put((problem.places,), shift)
     total = shift.new_zeros(())
     for i in range(len(rows.time)):
         nodes = problem.rule.nodes(rows.entry[i : i + 1], rows.time[i : i + 1], 1.0)
@@ -66,7 +64,7 @@ def test_score_and_derivatives_are_those_of_the_plain_twin(which):
     some = COHORT.take(torch.arange(len(COHORT.time))[which])
     problem = level_problem(COHORT)
     draws = problem.theta.draw(30, torch.Generator().manual_seed(1))
-    k = len(problem.places) + 1
+    k = len(problem.places)
     shift = 0.4 * torch.randn(k, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     sums = problem.batch(batch_of(some), draws).sums(shift)
 
@@ -79,58 +77,42 @@ def test_score_and_derivatives_are_those_of_the_plain_twin(which):
     torch.testing.assert_close(sums[1 + k :].reshape(k, k), -hessian, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("learned", [False, True])
-def test_it_ends_at_the_top_of_the_score(learned, monkeypatch):
+def test_the_level_is_the_top_of_the_score_and_nothing_else_moves(monkeypatch):
     monkeypatch.setattr(level, "_DRAWS", 25)
     problem, rows = level_problem(COHORT), pack(COHORT)
-    # With features that were learned, the strength comes from what they were not learned from: here, all rows.
-    held_out = np.arange(rows.blocks) if learned else NONE
-    found = set_level(problem, rows, held_out, Alone(), 7)
+    found = set_level(problem, rows, Alone(), 7)
     rows.close()
     seed = int(np.random.SeedSequence([7, level._PURPOSE]).generate_state(1)[0])
     draws = problem.theta.draw(25, torch.Generator().manual_seed(seed))
     batch = problem.batch(batch_of(COHORT), draws)
-    free = len(problem.places) + learned
     precision, weights = problem.precision[problem.places], problem.theta.mean[problem.places]
 
     def loss(shift):
-        at = torch.zeros(len(weights) + 1, dtype=torch.float64)
-        at[:free] = torch.from_numpy(shift)
+        at = torch.from_numpy(shift)
         sums = batch.sums(at)
-        value = sums[0] - 0.5 * precision @ (weights + at[:-1]) ** 2 - 0.5 * at[-1] ** 2
-        pull = torch.cat([precision * (weights + at[:-1]), at[-1:]])
-        return -float(value), -(sums[1 : 1 + len(at)] - pull).numpy()[:free]
+        value = sums[0] - 0.5 * precision @ (weights + at) ** 2
+        return -float(value), -(sums[1 : 1 + len(at)] - precision * (weights + at)).numpy()
 
-    best = minimize(loss, np.zeros(free), jac=True, method="BFGS", options={"gtol": 1e-7}).x
+    best = minimize(loss, np.zeros(len(weights)), jac=True, method="BFGS", options={"gtol": 1e-7}).x
     moved = found.mean - problem.theta.mean
-    np.testing.assert_allclose(moved[problem.places], best[: len(weights)], atol=1e-4)
-    # Everything else keeps its proportions; without features that were learned, its size too.
-    strength = best[-1] if learned else 0.0
-    moved[problem.places] = 0
-    torch.testing.assert_close(moved, strength * problem.effects, rtol=0, atol=1e-4)
-    assert abs(strength) > 0.05 or not learned
+    np.testing.assert_allclose(moved[problem.places], best, atol=1e-4)
+    others = torch.ones(len(moved), dtype=torch.bool)
+    others[problem.places] = False
+    torch.testing.assert_close(moved[others], torch.zeros_like(moved[others]), rtol=0, atol=1e-12)
     assert torch.equal(found.inner_factor, problem.theta.inner_factor)
-
-
-def test_what_is_held_out():
-    blocks = held_out_blocks(371, 5)
-    assert len(set(blocks.tolist())) == 16
-    assert set(blocks.tolist()) <= set(range(371))
-    assert not np.array_equal(np.sort(blocks), np.sort(held_out_blocks(371, 6)))
-    assert [len(held_out_blocks(count, 0)) for count in (1, 9, 10, 45, 10**5)] == [0, 0, 1, 4, 16]
 
 
 def test_one_step_on_many_rows_comes_close_to_settling_on_them(monkeypatch):
     cohort = simulated(4000, covariates=3, seed=8)
     problem, rows = level_problem(cohort), pack(cohort, chunk=256)
-    whole = set_level(problem, rows, NONE, Alone(), 3).mean[problem.places]
+    whole = set_level(problem, rows, Alone(), 3).mean[problem.places]
     monkeypatch.setattr(level, "_BLOCKS_TO_SETTLE", 4)
-    stepped = set_level(problem, rows, NONE, Alone(), 3).mean[problem.places]
+    stepped = set_level(problem, rows, Alone(), 3).mean[problem.places]
     monkeypatch.setattr(level, "_BLOCKS_TO_FINISH", 4)
-    few = set_level(problem, rows, NONE, Alone(), 3).mean[problem.places]
+    few = set_level(problem, rows, Alone(), 3).mean[problem.places]
     rows.close()
     times = torch.linspace(0.02, 0.9, 30, dtype=torch.float64)
-    columns = torch.cat([torch.ones_like(times)[:, None], problem.network.basis.columns(times)], 1)
+    columns = problem.columns(times)
     away_few, away = ((columns @ (end - whole)).abs().mean() for end in (few, stepped))
     assert float(away) < 0.3 * float(away_few)
 
@@ -142,7 +124,7 @@ def test_a_row_of_weight_two_is_two_rows():
     found = []
     for cohort in (one, twice):
         rows = pack(cohort)
-        found.append(set_level(problem, rows, NONE, Alone(), 0).mean)
+        found.append(set_level(problem, rows, Alone(), 0).mean)
         rows.close()
     torch.testing.assert_close(*found, rtol=0, atol=1e-5)
 
@@ -154,7 +136,7 @@ def test_mean_curves_of_a_wide_posterior_meet_kaplan_meier():
     known = torch.zeros_like(problem.theta.inner_mean)
     known[0] = problem.theta.precision[0].sqrt()
     problem = replace(problem, theta=replace(problem.theta, inner_mean=known))
-    set_right = set_level(problem, rows, NONE, Alone(), 1)
+    set_right = set_level(problem, rows, Alone(), 1)
     rows.close()
     times = torch.linspace(0.01, 0.25, 8, dtype=torch.float64)
     table = pd.DataFrame({"time": cohort.time, "event": cohort.event})

@@ -111,14 +111,3 @@ def test_a_file_that_was_cut_short_is_noticed(monkeypatch):
     with pytest.raises(StorageError, match="was cut short"):
         list(rows.read(np.array([0])))
     rows.close()
-
-
-def test_rows_without_some_blocks_are_the_others_in_their_order():
-    rows = packer_of([0, 1, 4]).finish(Alone())
-    fewer = rows.without(np.array([1, 3]))
-    assert fewer.blocks == rows.blocks - 2
-    every, left = tables(rows, np.arange(rows.blocks)), tables(fewer, np.arange(fewer.blocks))
-    others = [number for number in range(rows.blocks) if number not in (1, 3)]
-    assert all(torch.equal(left[place], every[number]) for place, number in enumerate(others))
-    assert rows.without(np.zeros(0, dtype=np.int64)).blocks == rows.blocks
-    rows.close()

@@ -245,11 +245,6 @@ def _best_scale(square: float, count: float, start: Tensor, group: Group) -> flo
     return log_scale
 
 
-def keeps_all(prior: GroupedPrior, leading: int) -> bool:
-    """Return whether all weights are kept as they are."""
-    return len(prior.unit) <= _KEEP_ALL or leading >= len(prior.unit)
-
-
 def choose_directions(
     prior: GroupedPrior, leading: int, rows: Rows, importance: Tensor, mode: Tensor, most: int
 ) -> Directions:
@@ -271,7 +266,7 @@ def choose_directions(
     most : int
         Largest number of directions of the tail.
     """
-    if keeps_all(prior, leading):
+    if len(prior.unit) <= _KEEP_ALL or leading >= len(prior.unit):
         return Directions(prior, None, len(prior.unit))
     tail = split_rows(rows, leading)[1]
     chosen = low_rank_solver(tail, prior.unit[leading:], importance, tolerance=_INFORMATION_TOLERANCE, most=most).basis

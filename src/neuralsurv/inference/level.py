@@ -1,26 +1,22 @@
-r"""The level of the hazard over time, and the strength of what was learned, set by what is predicted for single rows.
+r"""The level of the hazard over time, set by what the posterior predicts for single rows.
 
 The ELBO asks that hazards are right on average over q, and sees the weights across the kept directions as a spread
 that no row can narrow. What users see is :math:`\mathrm{E}_q S(t|x)`, and over a spread of hazards that lies above
 :math:`\exp(-\mathrm{E}_q\Lambda)`: of people whose hazard is uncertain, those with low ones stay. A posterior of all
 weights makes up for it, since every row pulls its own g; one with a wide rest does not, and its curves come out too
-high. And features that were learned from the very rows of the posterior tell people apart better there than elsewhere.
-
-So the mean of the weights of time alone, the bias and the basis B(t), and one factor of all other weights, the
-strength, are moved to where
+high. So the mean of the few weights of time alone, the bias and the basis B(t), is moved to where
 
 .. math:: \sum_i w_i\log\mathrm{E}_q\,p(\text{row}_i|\theta) + \log p(\text{these weights})
 
 is highest: the score of the predictive distribution itself (Jankowiak, Pleiss and Gardner 2020). The expectation is
-over joint draws of the weights, so that what is uncertain of a row stays so along its time. The strength comes from
-rows that features were not learned from, by Newton's method; the level then takes one more step on many rows.
+over joint draws of the weights, so that what is uncertain of a row stays so along its time. A handful of numbers is
+learned from thousands of rows, by Newton's method on some of them and one more step on many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -35,26 +31,19 @@ from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.points import build_points
 from neuralsurv.model.quadrature import Rule
-from neuralsurv.model.rows import Rows
 from neuralsurv.model.shared_inputs import times_matrix
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
 _DRAWS = 64
-# Blocks of 256 rows for Newton's method, whose draws of g are held in memory, and for the last step.
+# Blocks of 256 rows for Newton's method, whose draws of g are held, and for the last step.
 _BLOCKS_TO_SETTLE = 32
 _BLOCKS_TO_FINISH = 512
-# Blocks that features are not learned from: so many, and no more than this share of all.
-_BLOCKS_TO_HOLD_OUT = 16
-_SHARE_TO_HOLD_OUT = 0.1
-# Prior standard deviation of the strength, of which 0 is as learned.
-_STRENGTH_SCALE = 1.0
 _STEPS = 30
 _HALVINGS = 20
 # The score is as high as it gets when a step promises less than this, in nats.
 _ENOUGH = 1e-8
-# The seed of the draws is apart from those of the order of blocks; so is the order by which blocks are held out.
+# The seed of the draws is apart from those of the order of blocks.
 _PURPOSE = 3
-_ORDER_TO_HOLD_OUT = 2**40
 
 Report = Callable[[int, int], None]
 
@@ -92,30 +81,14 @@ class LevelProblem:
         times = torch.arange(first, first + self.network.basis.size)
         return torch.cat([torch.tensor([self.network.linear_size - 1]), times])
 
-    @cached_property
-    def effects(self) -> Tensor:
-        """The mean of all other weights, which the strength is a factor of; 0 at the places, shape (m,)."""
-        effects = self.theta.mean.clone()
-        effects[self.places] = 0
-        return effects
-
-    @cached_property
-    def prior(self) -> tuple[Tensor, Tensor]:
-        """Precision of level and strength, and where they are before they are moved, each of shape (k,)."""
-        precision, start = self.precision[self.places], self.theta.mean[self.places]
-        last = precision.new_tensor([_STRENGTH_SCALE**-2])
-        return torch.cat([precision, last]), torch.cat([start, 0 * last])
-
-    def columns(self, time: Tensor, rows: Rows) -> Tensor:
-        """Return how g at P points of Jacobian rows `rows` changes with level and strength, shape (P, k)."""
-        return torch.cat(
-            [torch.ones_like(time)[:, None], self.network.basis.columns(time), rows.times(self.effects)[:, None]], 1
-        )
+    def columns(self, time: Tensor) -> Tensor:
+        """Return what these weights are multiplied with at P scaled times, shape (P, k)."""
+        return torch.cat([torch.ones_like(time)[:, None], self.network.basis.columns(time)], 1)
 
     def shifted(self, shift: Tensor) -> SubspaceGaussian:
-        """Return q(theta) with the mean moved by `shift` (k,): the level's weights, and last the strength."""
-        moved = shift[-1] * self.effects
-        moved[self.places] = shift[:-1]
+        """Return q(theta) with the mean of the level's weights moved by `shift` (k,)."""
+        moved = torch.zeros_like(self.precision)
+        moved[self.places] = shift
         inner = self.theta.inner_mean + self.theta.basis.T @ (moved * self.theta.precision.sqrt())
         return replace(self.theta, inner_mean=inner)
 
@@ -131,8 +104,7 @@ class LevelProblem:
         g = torch.addmm(linearised.offset, inside, lead.T) + times_matrix(tail, points, rows.x, across.T).T
         events = points.events
         mass = self.phi * points.weight[events:] / self.normaliser(points.time[events:], x[events:])
-        columns = self.columns(points.time, linearised.rows)
-        return LevelBatch(g, points.row, events, mass, columns, rows.weight)
+        return LevelBatch(g, points.row, events, mass, self.columns(points.time), rows.weight)
 
 
 @dataclass(frozen=True)
@@ -150,7 +122,7 @@ class LevelBatch:
     mass : Tensor of shape (P − events,)
         phi times quadrature weight over Z.
     columns : Tensor of shape (P, k)
-        How g changes with level and strength.
+        What the weights of the level are multiplied with.
     weight : Tensor of shape (n,)
         Row weights.
     """
@@ -171,7 +143,7 @@ class LevelBatch:
         return self._by_row(torch.cat([logsigmoid(g[:, : self.events]), -self.mass * share[:, self.events :]], 1))
 
     def sums(self, shift: Tensor) -> Tensor:
-        """Return score, gradient and minus the Hessian at a shift, flat: 1 + k + k² numbers."""
+        """Return score, gradient and minus the Hessian at a shift of the level, flat: 1 + k + k² numbers."""
         draws, k = len(self.g), len(shift)
         g = self.g + self.columns @ shift
         share = torch.sigmoid(g)
@@ -192,30 +164,21 @@ class LevelBatch:
         return torch.cat([score[None], mean @ self.weight, (curvature - spread).reshape(-1)])
 
 
-def held_out_blocks(blocks: int, seed: int) -> np.ndarray:
-    """Return the numbers of the blocks that features are not to be learned from; none of a few."""
-    count = min(_BLOCKS_TO_HOLD_OUT, int(_SHARE_TO_HOLD_OUT * blocks))
-    return permutation(blocks, seed, _ORDER_TO_HOLD_OUT)[:count]
-
-
 def set_level(
     problem: LevelProblem,
     rows: PackedRows,
-    held_out: np.ndarray,
     team: Team,
     seed: int,
     report: Report = lambda done, total: None,
 ) -> SubspaceGaussian:
-    """Return q(theta) with the level and the strength by which rows are predicted best.
+    """Return q(theta) with the level at which rows are predicted best.
 
     Parameters
     ----------
     problem : LevelProblem
-        What they depend on.
+        What the level depends on.
     rows : PackedRows
         The rows of all processes.
-    held_out : ndarray of int
-        Blocks that features were not learned from; if there are none, the strength stays as it is.
     team : Team
         The processes; every one must call this.
     seed : int
@@ -226,7 +189,7 @@ def set_level(
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, _PURPOSE]).generate_state(1)[0]))
     draws = problem.theta.draw(_DRAWS, generator)
     order = permutation(rows.blocks, seed, 0)
-    few, many = (held_out if len(held_out) else order[:_BLOCKS_TO_SETTLE]), order[:_BLOCKS_TO_FINISH]
+    few, many = order[:_BLOCKS_TO_SETTLE], order[:_BLOCKS_TO_FINISH]
     again = len(many) > len(few)
     total = len(few) + again * len(many)
 
@@ -235,23 +198,21 @@ def set_level(
             yield problem.batch(batch, draws)
             report(done, total)
 
-    k = len(problem.places) + 1
-    level = torch.arange(k - 1)
     held = list(batches(few, 0))
-    shift = _settle(problem, held, team, rows.blocks / len(few), torch.arange(k) if len(held_out) else level)
+    shift = _settle(problem, held, team, rows.blocks / len(few))
     del held
     if again:
         found = _objective(problem, batches(many, len(few)), team, rows.blocks / len(many), shift)
-        shift = shift + _step(problem, *found[1:], level)
+        shift = shift + _step(problem, *found[1:])
     return problem.shifted(team.share(shift))
 
 
-def _settle(problem: LevelProblem, held: list[LevelBatch], team: Team, share: float, free: Tensor) -> Tensor:
-    """Climb to the best level, or level and strength, for some rows; the score never falls."""
-    shift = problem.precision.new_zeros(len(problem.places) + 1)
+def _settle(problem: LevelProblem, held: list[LevelBatch], team: Team, share: float) -> Tensor:
+    """Climb to the best level for some rows; the score never falls."""
+    shift = problem.precision.new_zeros(len(problem.places))
     score, gradient, information = _objective(problem, held, team, share, shift)
     for _ in range(_STEPS):
-        step = _step(problem, gradient, information, free)
+        step = _step(problem, gradient, information)
         if float(step @ gradient) < _ENOUGH:
             break
         for _ in range(_HALVINGS):
@@ -275,16 +236,15 @@ def _objective(
     for batch in batches:
         total += batch.sums(shift)
     total = share * team.sum(total)
-    precision, start = problem.prior
-    pull = precision * (start + shift)
-    score = float(total[0]) - 0.5 * float(pull @ (start + shift))
-    return score, total[1 : 1 + k] - pull, total[1 + k :].reshape(k, k) + torch.diag(precision)
+    precision = problem.precision[problem.places]
+    weights = problem.theta.mean[problem.places] + shift
+    score = float(total[0]) - 0.5 * float(precision @ weights**2)
+    return score, total[1 : 1 + k] - precision * weights, total[1 + k :].reshape(k, k) + torch.diag(precision)
 
 
-def _step(problem: LevelProblem, gradient: Tensor, information: Tensor, free: Tensor) -> Tensor:
-    """Return Newton's step of the `free` ones; where the score bends the wrong way, its curvature is the prior's."""
-    root = problem.prior[0][free].sqrt()
-    values, vectors = torch.linalg.eigh(information[free][:, free] / root / root[:, None])
-    step = torch.zeros_like(gradient)
-    step[free] = vectors @ ((vectors.T @ (gradient[free] / root)) / values.clamp_min(1.0)) / root
+def _step(problem: LevelProblem, gradient: Tensor, information: Tensor) -> Tensor:
+    """Return Newton's step; where the score bends the wrong way, its curvature there is taken as the prior's."""
+    root = problem.precision[problem.places].sqrt()
+    values, vectors = torch.linalg.eigh(information / root / root[:, None])
+    step: Tensor = vectors @ ((vectors.T @ (gradient / root)) / values.clamp_min(1.0)) / root
     return step

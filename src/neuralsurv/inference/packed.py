@@ -11,7 +11,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import IO
 
 import numpy as np
@@ -161,10 +161,6 @@ class PackedRows:
     def blocks(self) -> int:
         """Number of blocks of all processes."""
         return len(self.first)
-
-    def without(self, numbers: np.ndarray) -> PackedRows:
-        """Return the rows without some of the blocks; the others are numbered anew, in their order."""
-        return replace(self, first=np.delete(self.first, numbers), rows=np.delete(self.rows, numbers))
 
     def read(self, numbers: np.ndarray) -> Iterator[tuple[int, RowBatch]]:
         """Yield those of the blocks that this process has: the number and the rows of each."""

@@ -16,9 +16,9 @@ from neuralsurv.inference.additive_model import build_network, build_prior
 from neuralsurv.inference.distributed import Team
 from neuralsurv.inference.fit import choose_normaliser, quadrature_rule
 from neuralsurv.inference.keeping import Keeper
-from neuralsurv.inference.kept_directions import Directions, choose_directions, keeps_all
+from neuralsurv.inference.kept_directions import Directions, choose_directions
 from neuralsurv.inference.learning import Objective, Training, learn_features
-from neuralsurv.inference.level import LevelProblem, held_out_blocks, set_level
+from neuralsurv.inference.level import LevelProblem, set_level
 from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.packed import PackedRows, RowBatch, permutation
 from neuralsurv.inference.solving import SolverReport
@@ -265,25 +265,18 @@ class StreamFitter:
             model.phi,
         )
         training = Training(self.plan.training_passes, self.plan.training_blocks, self.plan.rate, self.seed)
-        rows = self.rows.without(self._held_out(model))
-        with bar("learning features", training.steps(rows.blocks), self._shown) as advance:
+        with bar("learning features", training.steps(self.rows.blocks), self._shown) as advance:
             return learn_features(
                 objective,
-                rows,
+                self.rows,
                 self.team,
                 model.start,
                 model.exposure,
-                int(rows.rows.sum()),
+                self.survey.rows,
                 training,
                 self.keeper,
                 lambda step, total, value: advance(step, f"step {step} of {total}, objective a row {value:.5f}"),
             )
-
-    def _held_out(self, model: _Model) -> np.ndarray:
-        """Return the blocks that features are not learned from: they say how far what was learned is to be trusted."""
-        levelled = isinstance(model.network, Additive) and not keeps_all(model.prior, model.leading)
-        none = not levelled or not self.plan.training_passes
-        return np.zeros(0, dtype=np.int64) if none else held_out_blocks(self.rows.blocks, self.seed)
 
     @property
     def _shown(self) -> bool | str | int:
@@ -351,7 +344,6 @@ class StreamFitter:
             return set_level(
                 problem,
                 self.rows,
-                self._held_out(model),
                 self.team,
                 self.seed,
                 lambda done, total: advance(done, f"block {done} of {total}"),
@@ -363,9 +355,8 @@ class StreamFitter:
         reason = f"the {directions.rank} directions of {len(directions.prior.unit)} that tell most"
         return SolverReport("streamed", reason, directions.rank, lost)
 
-    def _steps(self, model: _Model) -> int:
-        blocks = self.rows.blocks - len(self._held_out(model))
-        return Training(self.plan.training_passes, self.plan.training_blocks, 1.0, 0).steps(blocks)
+    def _steps(self) -> int:
+        return Training(self.plan.training_passes, self.plan.training_blocks, 1.0, 0).steps(self.rows.blocks)
 
     def _default_result(
         self, model: _Model, mode: Tensor, directions: Directions, terms: Terms, settled: Settled, phi: float
@@ -389,7 +380,7 @@ class StreamFitter:
             crowded_share=crowded / (headroom * exposure),
             latent_points=phi * latent,
             solver=self._report(directions, told.across * directions.believe(told, settled.log_scales).across),
-            training_steps=self._steps(model),
+            training_steps=self._steps(),
         )
 
     def _paper_result(
@@ -411,5 +402,5 @@ class StreamFitter:
             crowded_share=0.0,
             latent_points=latent,
             solver=self._report(directions, 0.0),
-            training_steps=self._steps(model),
+            training_steps=self._steps(),
         )
