@@ -18,13 +18,11 @@ from neuralsurv.inference.fit import choose_normaliser, quadrature_rule
 from neuralsurv.inference.keeping import Keeper
 from neuralsurv.inference.kept_directions import Directions, choose_directions
 from neuralsurv.inference.learning import Objective, Training, learn_features
-from neuralsurv.inference.level import LevelProblem, set_level
 from neuralsurv.inference.linearise import linearise_network
 from neuralsurv.inference.packed import PackedRows, RowBatch, permutation
 from neuralsurv.inference.solving import SolverReport
 from neuralsurv.inference.stochastic import Inference, Settled
 from neuralsurv.inference.terms import AugmentedTerms, HeldTerms, Linear, Terms
-from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant, Normaliser
 from neuralsurv.model.network import MLP, Network
 from neuralsurv.model.points import build_points
@@ -325,30 +323,6 @@ class StreamFitter:
                 return problem.sweep(tolerance=tolerance, most=most)
             return problem.step(blocks=plan.blocks, passes=plan.passes, seed=self.seed)
 
-    def _level(
-        self,
-        model: _Model,
-        mode: Tensor,
-        directions: Directions,
-        theta: SubspaceGaussian,
-        settled: Settled,
-        phi: float,
-    ) -> SubspaceGaussian:
-        """Return q(theta) with its level set, where there are weights that it is only vaguely told of."""
-        if directions.basis is None:
-            return theta
-        assert isinstance(model.network, Additive)
-        precision = model.prior.at(settled.log_scales).precision
-        problem = LevelProblem(model.network, model.normaliser, model.rule, mode, theta, phi, precision)
-        with bar("level of the hazard", None, self._shown) as advance:
-            return set_level(
-                problem,
-                self.rows,
-                self.team,
-                self.seed,
-                lambda done, total: advance(done, f"block {done} of {total}"),
-            )
-
     def _report(self, directions: Directions, lost: float) -> SolverReport:
         if directions.basis is None:
             return SolverReport("streamed", "all directions of the weights are kept", directions.rank, 0.0)
@@ -369,7 +343,7 @@ class StreamFitter:
         return StreamFit(
             phi=Held(phi),
             phi_prior=Held(phi),
-            theta=self._level(model, mode, directions, directions.gaussian(told, settled.log_scales), settled, phi),
+            theta=directions.gaussian(told, settled.log_scales),
             theta_star=mode,
             network=model.network,
             normaliser=model.normaliser,
