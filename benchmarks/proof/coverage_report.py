@@ -72,7 +72,7 @@ def page(records: list[dict[str, Any]]) -> str:
         "## Where bands are too narrow",
         "",
         "*Crossing.* At the first times nearly everybody of the gamma group is alive, and the truth lies above the "
-        "band by less than can be drawn: the prior expects hazards to differ between people by factors, not by orders "
+        "band, mostly by less than 0.01: the prior expects hazards to differ between people by factors, not by orders "
         "of magnitude. Where survival is neither near 1 nor near 0 the bands hold what they say.",
         "",
         "*SAC.* Nine hidden numbers, each the sum of five covariates, decide which of three kinds of hazard a person "
