@@ -3,23 +3,13 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from small_split import SPLIT
 
 from neuralsurv_bench.methods import neuralsurv_default
-from neuralsurv_bench.methods.interface import Rows, Settings, Split
+from neuralsurv_bench.methods.interface import Settings
 from neuralsurv_bench.methods.neuralsurv_default import FittedMixture, default_method, leave_one_out, stack
 
 TIMES = np.array([0.0, 5.0, 20.0])
-
-
-def simulated(n: int, seed: int) -> Rows:
-    rng = np.random.default_rng(seed)
-    x = np.column_stack([np.ones(n), rng.standard_normal((n, 2))])
-    time = 30 * rng.weibull(1.3, n) * np.exp(-0.8 * x[:, 1])
-    censoring = rng.uniform(5, 60, n)
-    return Rows(x, np.minimum(time, censoring), time <= censoring)
-
-
-SPLIT = Split(simulated(40, 1), simulated(10, 2), simulated(8, 3), ("a", "b", "c"))
 
 
 def mixture(how: str) -> FittedMixture:
