@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from small_split import SPLIT
 
 from neuralsurv_bench.methods import neuralsurv_default
 from neuralsurv_bench.methods.interface import Settings
 from neuralsurv_bench.methods.neuralsurv_default import FittedMixture, default_method, leave_one_out, stack
+from small_split import SPLIT
 
 TIMES = np.array([0.0, 5.0, 20.0])
 
