@@ -202,8 +202,8 @@ def write_table() -> None:
     dates = sorted({record["date"] for record in latest.values()})
     TABLE.write_text(
         "# SAC3, 95,000 training and 5,000 test rows\n\nWritten by `python benchmarks/large/sac3.py table`; run on "
-        f"{', '.join(dates)}, on two cores. Figures of {len(splits)} of the {len(SPLITS)} splits that were fixed beforehand. "
-        "CoxTime and PCHazard have "
+        f"{', '.join(dates)}, on two cores. Figures of {len(splits)} of the {len(SPLITS)} splits "
+        "that were fixed beforehand. CoxTime and PCHazard have "
         f"{HIDDEN[0]}–{HIDDEN[1]} units, at most {EPOCHS} epochs and stop early by {STOP_ROWS:,} of the rows; "
         f"ours has as many units, {TRAINING_PASSES} passes of feature learning, {DIRECTIONS} directions, and "
         "stops by nothing.\n\n" + "\n".join(lines) + "\n"
