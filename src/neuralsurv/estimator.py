@@ -91,6 +91,9 @@ class NeuralSurv(PredictMethods, StreamMethods, PlotMethods, BaseEstimator):
         (paper) The linear algebra of the sweeps; ``diagnostics_.solver_reason`` says why auto chose what it did.
     headroom : float, optional
         (default) Ceiling of the hazard, as a multiple of the crude rate of events.
+    neighbourhoods : int, optional
+        (default) Units that respond to a neighbourhood of training rows, which take the place of hidden layers
+        with 2,000 to 50,000 rows; 0 for none, as where `hidden` or `activation` is given.
     average : bool, optional
         (default) Whether the posterior is averaged over scales of the prior, or taken at the best ones.
     inference : {"variational", "importance", "gibbs"}
@@ -171,6 +174,7 @@ class NeuralSurv(PredictMethods, StreamMethods, PlotMethods, BaseEstimator):
         accelerate: bool | None = None,
         solver: str | None = None,
         headroom: float | None = None,
+        neighbourhoods: int | None = None,
         average: bool | None = None,
         inference: str = "variational",
         chains: int = 4,
@@ -204,6 +208,7 @@ class NeuralSurv(PredictMethods, StreamMethods, PlotMethods, BaseEstimator):
         self.accelerate = accelerate
         self.solver = solver
         self.headroom = headroom
+        self.neighbourhoods = neighbourhoods
         self.average = average
         self.inference = inference
         self.chains = chains

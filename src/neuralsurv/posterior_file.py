@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from neuralsurv.errors import InputError, StorageError
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import ClosedForm, Constant, Half, MonteCarlo, Normaliser
 from neuralsurv.model.module_network import ModuleNetwork
+from neuralsurv.model.neighbourhoods import Neighbourhoods
 from neuralsurv.model.network import MLP, Network
 from neuralsurv.model.prior import Gamma, Held, WeightPrior
 from neuralsurv.model.time_basis import TimeBasis
@@ -28,6 +30,7 @@ from neuralsurv.storage import Fields
 Arrays = dict[str, np.ndarray]
 
 _MOST_PARTS = 10_000
+_NEAR = tuple(field.name for field in fields(Neighbourhoods))
 _LARGEST_LOG = 1e6
 
 
@@ -56,6 +59,8 @@ def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
             },
         }
         arrays["origin"] = network.origin.numpy()
+        if network.near is not None:
+            arrays |= {f"near_{name}": getattr(network.near, name).contiguous().numpy() for name in _NEAR}
     else:
         raise StorageError(f"a model with a {type(network).__name__} cannot be saved.")
     if isinstance(posterior, SampledPosterior):
@@ -175,7 +180,24 @@ def _network(
         linear=table.flag("linear"),
         varying=table.flag("varying"),
         pairs="pairs" in table.names() and table.flag("pairs"),
+        near=_neighbourhoods(covariates, tensors),
     )
+
+
+def _neighbourhoods(covariates: int, tensors: Arrays) -> Neighbourhoods | None:
+    if not any(name.startswith("near_") for name in tensors):
+        return None
+    values = stored_tensor(tensors, "near_values", (covariates, None))
+    mix = stored_tensor(tensors, "near_mix", (None, None))
+    ranks = stored_tensor(tensors, "near_ranks", values.shape)
+    centres = stored_tensor(tensors, "near_centres", (len(mix), covariates))
+    relevance = stored_tensor(tensors, "near_relevance", (covariates,))
+    mean = stored_tensor(tensors, "near_mean", (mix.shape[1],))
+    parts = (values, ranks, centres, relevance, mix, mean)
+    rising = values.shape[1] > 1 and bool((np.diff(values) >= 0).all())
+    if not rising or not (relevance > 0).all() or not all(np.isfinite(part).all() for part in parts):
+        raise StorageError("the model file is damaged: neighbourhoods that are not finite, or not in order.")
+    return Neighbourhoods(*(torch.from_numpy(part) for part in parts))
 
 
 def _add_gaussian(gaussian: Gaussian, about: dict[str, Any], arrays: Arrays) -> None:

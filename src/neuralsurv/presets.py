@@ -131,6 +131,9 @@ class DefaultChoices:
         Most passes over the rows in the training of a network of the user's, before it is linearised; 0 for none.
     learning_rate : float
         Rate of that training.
+    neighbourhoods : int
+        With 2,000 to 50,000 different rows and at most 64 encoded covariates, so many units that respond to a
+        neighbourhood take the place of hidden layers and products; 0 for none.
     """
 
     hidden: tuple[int, ...]
@@ -150,6 +153,7 @@ class DefaultChoices:
     max_sweeps: int
     epochs: int = 50
     learning_rate: float = 2e-3
+    neighbourhoods: int = 400
 
 
 DEFAULT = DefaultChoices(
@@ -198,6 +202,9 @@ def resolve(preset: str | Choices | DefaultChoices, **given: Any) -> Choices | D
         raise InputError(f"preset {preset!r} is not known; use one of {', '.join(PRESETS)}.")
     known = [field.name for field in fields(base)]
     named = {key: value for key, value in given.items() if value is not None}
+    if isinstance(base, DefaultChoices) and {"hidden", "activation"} & set(named):
+        # Who asks for hidden layers wants them with any number of rows.
+        named.setdefault("neighbourhoods", 0)
     for key, value in named.items():
         if key not in known:
             raise InputError(
@@ -248,6 +255,7 @@ def _checked_default(choices: DefaultChoices) -> DefaultChoices:
         max_sweeps=_whole("max_sweeps", choices.max_sweeps),
         epochs=_whole("epochs", choices.epochs, least=0),
         learning_rate=_positive("learning_rate", choices.learning_rate),
+        neighbourhoods=_whole("neighbourhoods", choices.neighbourhoods, least=0),
     )
 
 

@@ -122,6 +122,8 @@ def _network(model: NeuralSurv) -> str:
     module = _module(model)
     if module is not None:
         return type(module.module).__name__
+    if isinstance(network, Additive) and network.near is not None:
+        return f"neighbourhoods of {len(network.near.centres)} rows"
     hidden = getattr(network, "hidden", None)
     if hidden is None:
         return type(network).__name__

@@ -10,6 +10,7 @@ from torch import Tensor
 from neuralsurv.inference.additive_model import build_network, build_prior, prior_spread, train_module
 from neuralsurv.inference.footprint import require_additive
 from neuralsurv.inference.linearise import linearise_network
+from neuralsurv.inference.neighbourhood_choice import choose_neighbourhoods
 from neuralsurv.inference.problem import Likelihood
 from neuralsurv.inference.scales import Evidence, Report, Search, Setting, find_top, settings_around
 from neuralsurv.inference.solving import SolverReport
@@ -35,6 +36,9 @@ _MOST_DIRECTIONS = 200
 # With millions of weights fewer directions are kept: together they hold at most so many numbers (1 GiB).
 _MOST_NUMBERS_OF_DIRECTIONS = 2**27
 _FEWEST_DIRECTIONS = 32
+# Between so many rows, and with at most so many encoded covariates, neighbourhoods take the place of the network.
+_ROWS_FOR_NEIGHBOURHOODS = (2000, 50_000)
+_COVARIATES_FOR_NEIGHBOURHOODS = 64
 # With at least twice so many rows, the scales are sought on every k-th of them: they hardly depend on the rest.
 _ROWS_TO_SEARCH = 1000
 # With more rows than this the scales are known well enough not to be averaged over.
@@ -170,8 +174,16 @@ def fit_additive(
     module : ModuleNetwork, optional
         A network of the user's in place of the one that `choices` describe.
     """
-    network = build_network(time[event], weight[event], x.shape[1], choices, seed, module)
-    sizes = {"linear": network.linear_size, "weights": network.size, "kept": _most_directions(network.size)}
+    near = None
+    fewest, most = _ROWS_FOR_NEIGHBOURHOODS
+    suits = fewest <= len(time) <= most and 0 < x.shape[1] <= _COVARIATES_FOR_NEIGHBOURHOODS
+    if choices.neighbourhoods and module is None and suits:
+        near = choose_neighbourhoods(
+            time, event, entry, weight, x, count=choices.neighbourhoods, seed=seed, verbose=verbose
+        )
+    network = build_network(time[event], weight[event], x.shape[1], choices, seed, module, near)
+    kept = _most_directions(network.size) if near is None else network.size
+    sizes = {"linear": network.linear_size, "weights": network.size, "kept": kept}
     require_additive(len(time), int(event.sum()), x.shape[1], choices, **sizes)
     # The crude rate of events; the bias of g makes up for what it misses.
     phi = float(weight[event].sum()) / float((weight * (time - entry)).sum())
@@ -188,12 +200,12 @@ def fit_additive(
     part = likelihood
     if step > 1:
         part = _likelihood(time[some], event[some], entry[some], weight[some], x[some], network, choices)
-    few = _evidence(part, phi, prior, theta_star, choices)
-    with threads_for(len(part.points) * few.solver.reduced.shape[1]):
-        search = _search(few, prior.medians, verbose, "scales of the prior")
-    evidence = few if part is likelihood else _evidence(likelihood, phi, prior, theta_star, choices)
+    first = _evidence(part, phi, prior, theta_star, choices)
+    with threads_for(len(part.points) * first.solver.reduced.shape[1]):
+        search = _search(first, prior.medians, verbose, "scales of the prior")
+    evidence = first if part is likelihood else _evidence(likelihood, phi, prior, theta_star, choices)
     with threads_for(len(likelihood.points) * evidence.solver.reduced.shape[1]):
-        if evidence is not few:
+        if evidence is not first:
             top = evidence.at(search.top.log_scales)
             search = Search(top, (top.score,), search.interrupted)
         for round_ in range(choices.relinearise if not search.interrupted else 0):

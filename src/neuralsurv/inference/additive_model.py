@@ -13,6 +13,7 @@ from neuralsurv.inference.problem import Likelihood
 from neuralsurv.model.additive import Additive, sparse_draw
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.model.module_rows import StreamedRows
+from neuralsurv.model.neighbourhoods import Neighbourhoods
 from neuralsurv.model.network import MLP
 from neuralsurv.model.prior import Group, GroupedPrior
 from neuralsurv.model.time_basis import place_basis
@@ -30,6 +31,8 @@ _HYPER_PRIORS = {
     "changes": (0.3, 0.7),
     "pairs": (0.2, 1.2),
     "network": (0.5, 0.8),
+    "neighbourhoods": (0.5, 0.8),
+    "their changes": (0.3, 0.7),
 }
 # With more products of two covariates than this (64 covariates or more) the model has none.
 _MOST_PAIRS = 2000
@@ -45,13 +48,17 @@ def build_network(
     choices: DefaultChoices,
     seed: int,
     module: ModuleNetwork | None = None,
+    near: Neighbourhoods | None = None,
 ) -> Additive:
-    """Return the network: time basis by the events, random draw of the inner network, or the user's as it is."""
+    """Return the network: time basis by the events, random draw of the inner network, or the user's as it is.
+
+    Neighbourhoods stand in place of the network and of the products.
+    """
     inner: MLP | ModuleNetwork | None
     if module is not None:
         inner, origin, covariates = module, module.own, module.layout.tabular
     else:
-        inner = MLP(covariates, choices.hidden, choices.activation) if choices.hidden else None
+        inner = MLP(covariates, choices.hidden, choices.activation) if choices.hidden and near is None else None
         generator = torch.Generator().manual_seed(seed)
         origin = torch.zeros(0, dtype=torch.float64) if inner is None else sparse_draw(inner, generator)
     return Additive(
@@ -62,7 +69,8 @@ def build_network(
         origin=origin,
         linear=choices.linear,
         varying=choices.varying,
-        pairs=choices.pairs and 0 < covariates * (covariates - 1) // 2 <= _MOST_PAIRS,
+        pairs=choices.pairs and near is None and 0 < covariates * (covariates - 1) // 2 <= _MOST_PAIRS,
+        near=near,
     )
 
 
@@ -71,12 +79,13 @@ def build_prior(network: Additive, choices: DefaultChoices, spread: float = 1.0)
 
     Those of a module are divided by `spread` besides, the prior standard deviation of its part of g without it.
     """
-    d, linear = network.slopes, network.linear_size
+    slopes, linear = network.slopes, network.linear_size
+    own, changing = slopes - network.reach, max(0, network.changes - network.reach)
     unit = torch.ones(network.size, dtype=torch.float64)
-    unit[:d] = d
-    first = d + network.basis.size
+    unit[:own] = own
+    first = slopes + network.basis.size
     second = first + network.changes
-    unit[first:second] = max(1, network.changes)
+    unit[first : first + changing] = max(1, changing)
     unit[second : linear - 1] = max(1, network.products)
     unit[linear - 1] = _BIAS_SCALE**-2
     if isinstance(network.inner, ModuleNetwork):
@@ -88,10 +97,12 @@ def build_prior(network: Additive, choices: DefaultChoices, spread: float = 1.0)
             weight.fill_(fan_in)
             bias.fill_(fan_in)
     ranges = {
-        "covariates": (0, d),
-        "trend": (d, d + 1),
-        "bumps": (d + 1, first),
-        "changes": (first, second),
+        "covariates": (0, own),
+        "neighbourhoods": (own, slopes),
+        "trend": (slopes, slopes + 1),
+        "bumps": (slopes + 1, first),
+        "changes": (first, first + changing),
+        "their changes": (first + changing, second),
         "pairs": (second, linear - 1),
         "network": (linear, network.size),
     }

@@ -3,7 +3,8 @@ r"""A linear path, a time basis and a network, added up.
 .. math:: g(t, x) = o + b + w^\top x + c^\top B(t) + v^\top x\,z(t) + \sum_{j<k} u_{jk} x_j x_k
           + f(z(t), x; \theta_0 + \delta) - f(z(t), x; \theta_0)
 
-The weights are (w, c, v, u, b, δ). The network f is measured from a random draw :math:`\theta_0`, so that all weights
+The weights are (w, c, v, u, b, δ). With neighbourhoods, their columns follow those of x in the linear path and in the
+changes. The network f is measured from a random draw :math:`\theta_0`, so that all weights
 at 0 give g = o, the place where the prior is centred; there its Jacobian is rich, which it is not at a weight-space
 mode.
 """
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.model.module_rows import JoinedRows
+from neuralsurv.model.neighbourhoods import Neighbourhoods
 from neuralsurv.model.network import MLP, Pullback
 from neuralsurv.model.rows import LayeredRows
 from neuralsurv.model.time_basis import TimeBasis
@@ -52,6 +54,8 @@ class Additive:
         Whether effects of covariates may change along the clock.
     pairs : bool
         Whether there are products of two covariates.
+    near : Neighbourhoods or None
+        Units that respond to a neighbourhood, which a large cohort has in place of the network.
     """
 
     covariates: int
@@ -62,6 +66,7 @@ class Additive:
     linear: bool = True
     varying: bool = False
     pairs: bool = False
+    near: Neighbourhoods | None = None
 
     @property
     def symmetric(self) -> bool:
@@ -79,14 +84,19 @@ class Additive:
         return self.covariates * (self.covariates - 1) // 2 if self.pairs else 0
 
     @property
+    def reach(self) -> int:
+        """Number of columns of the neighbourhoods."""
+        return 0 if self.near is None else self.near.size
+
+    @property
     def changes(self) -> int:
         """Number of weights of effects that change with time."""
-        return self.covariates if self.varying else 0
+        return self.covariates + self.reach if self.varying else 0
 
     @property
     def slopes(self) -> int:
         """Number of weights of the linear path."""
-        return self.covariates if self.linear else 0
+        return (self.covariates if self.linear else 0) + self.reach
 
     @cached_property
     def size(self) -> int:
@@ -115,10 +125,12 @@ class Additive:
     def columns(self, time: Tensor, x: Tensor) -> Tensor:
         """Return the columns of the linear path, the time basis and the changing effects at P points."""
         x = x[:, : self.covariates]
-        parts = [x] if self.linear else []
-        parts.append(self.basis.columns(time))
+        near = [] if self.near is None else [self.near.columns(x)]
+        parts = [x, *near] if self.linear else near
+        parts = [*parts, self.basis.columns(time)]
         if self.varying:
-            parts.append(x * self.basis.clock(time)[:, None])
+            clock = self.basis.clock(time)[:, None]
+            parts += [part * clock for part in (x, *near)]
         if self.pairs:
             one, other = torch.triu_indices(self.covariates, self.covariates, 1)
             parts.append(x[:, one] * x[:, other])
