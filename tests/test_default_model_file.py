@@ -12,6 +12,7 @@ import torch
 import neuralsurv
 from neuralsurv import NeuralSurv
 from neuralsurv.errors import StorageError
+from neuralsurv.inference import additive_fit
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.prior import Held
@@ -80,6 +81,40 @@ def test_a_model_comes_back_the_same(path: Path, parameters: dict[str, Any]) -> 
     before = path.read_bytes()
     again.save(path)
     assert path.read_bytes() == before, "a loaded model makes the same file"
+
+
+@pytest.fixture
+def near(monkeypatch: pytest.MonkeyPatch) -> NeuralSurv:
+    """A model with neighbourhoods, which it would have with many more rows only."""
+    monkeypatch.setattr(additive_fit, "_ROWS_FOR_NEIGHBOURHOODS", (30, 50))
+    return quick_default(neighbourhoods=6, average=False).fit(X, COHORT.y)
+
+
+def test_a_model_with_neighbourhoods_comes_back_the_same(path: Path, near: NeuralSurv) -> None:
+    near.save(path)
+    again = neuralsurv.load(path)
+    assert_same_model(near, again)
+    assert isinstance(again.posterior_.network, Additive)
+    assert again.posterior_.network.near is not None
+    assert "neighbourhoods of 6 rows" in str(again.summary())
+
+
+@pytest.mark.parametrize("name", ["values", "ranks", "centres", "relevance", "mix", "mean"])
+def test_damaged_neighbourhoods(path: Path, near: NeuralSurv, name: str) -> None:
+    near.save(path)
+    header, tensors = read(path)
+    key = f"near_{name}"
+    fewer = {other: array for other, array in tensors.items() if other != key}
+    assert_refused(path, header, fewer, f"'{key}' is missing or has the wrong shape")
+    assert_refused(path, header, {**tensors, key: np.ones((1, 1, 1))}, f"'{key}' is missing or has the wrong shape")
+
+
+def test_neighbourhoods_out_of_order(path: Path, near: NeuralSurv) -> None:
+    near.save(path)
+    header, tensors = read(path)
+    message = "values or relevances of the neighbourhoods are out of order"
+    assert_refused(path, header, {**tensors, "near_values": -tensors["near_values"]}, message)
+    assert_refused(path, header, {**tensors, "near_relevance": -tensors["near_relevance"]}, message)
 
 
 def test_a_loaded_model_can_be_fitted_again(model: NeuralSurv, path: Path) -> None:

@@ -110,7 +110,16 @@ def test_unknown_choice():
 def test_a_given_value_takes_the_place_of_one_choice_of_the_default(name):
     assert OTHER_DEFAULT[name] != getattr(DEFAULT, name)
     expected = {**asdict(DEFAULT), name: OTHER_DEFAULT[name]}
+    if name in ("hidden", "activation"):
+        # Hidden layers that were asked for are not replaced by neighbourhoods.
+        expected["neighbourhoods"] = 0
     assert asdict(resolve("default", **{name: OTHER_DEFAULT[name]})) == expected
+
+
+def test_hidden_layers_and_neighbourhoods_can_both_be_asked_for():
+    assert resolve("default", hidden=(3,), neighbourhoods=7) == replace(DEFAULT, hidden=(3,), neighbourhoods=7)
+    with pytest.raises(InputError, match=r"^neighbourhoods=-1 must be a whole number of at least 0\."):
+        resolve("default", neighbourhoods=-1)
 
 
 @pytest.mark.parametrize("name", sorted(OTHER.keys() - OTHER_DEFAULT.keys()))

@@ -195,8 +195,8 @@ def _neighbourhoods(covariates: int, tensors: Arrays) -> Neighbourhoods | None:
     mean = stored_tensor(tensors, "near_mean", (mix.shape[1],))
     parts = (values, ranks, centres, relevance, mix, mean)
     rising = values.shape[1] > 1 and bool((np.diff(values) >= 0).all())
-    if not rising or not (relevance > 0).all() or not all(np.isfinite(part).all() for part in parts):
-        raise StorageError("the model file is damaged: neighbourhoods that are not finite, or not in order.")
+    if not rising or not (relevance > 0).all():
+        raise StorageError("the model file is damaged: values or relevances of the neighbourhoods are out of order.")
     return Neighbourhoods(*(torch.from_numpy(part) for part in parts))
 
 

@@ -172,7 +172,7 @@ def find_relevance(
         value = ((place - start) / _SPREAD).square().sum() / 2 - evidence
         torch.autograd.backward(value)
         assert place.grad is not None
-        return float(value), place.grad.numpy()
+        return float(value.detach()), place.grad.numpy()
 
     steps = itertools.count(1)
 
@@ -193,4 +193,5 @@ def _combinations(scores: Tensor, centres: Tensor, relevance: Tensor, weight: Te
     plain = proximity(scores, centres, relevance) @ mix
     mean = share @ plain
     spread = float((share @ (plain - mean).square()).sum().sqrt())
-    return mix / spread, mean / spread
+    # In the layout that a file gives back: products must be the same to the last bit.
+    return (mix / spread).contiguous(), mean / spread
