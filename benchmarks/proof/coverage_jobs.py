@@ -32,6 +32,8 @@ DESIGNS = {
     "interaction": lambda n, censoring, seed: simulate.interaction_cohort(n, censoring=censoring, seed=seed),
 }
 ROWS = (25, 50, 100, 300, 1000)
+# From so many rows on the default preset has neighbourhoods; these sizes are shown apart.
+ROWS_OF_LARGE = (2000, 5000)
 CENSORING = (0.2, 0.5, 0.8)
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 # The paper's preset with the one hidden layer of its published tables.
@@ -63,10 +65,11 @@ class Job:
 
 
 @cache
-def fingerprint(preset: str) -> str:
+def fingerprint(preset: str, rows: int) -> str:
     """Return a digest of what a preset chooses, so that results of other choices are not taken for its own.
 
-    It sees choices, priors and the draw of the network; after a change of the algorithm, start a new store.
+    It sees choices, priors and the draw of the network; after a change of the algorithm, start a new store. What only
+    concerns large cohorts does not change the digest of small ones.
     """
     options = dict(PRESETS[preset])
     choices = resolve(options.pop("preset", "default"), **options)
@@ -77,6 +80,8 @@ def fingerprint(preset: str) -> str:
         times = torch.linspace(0.1, 1, 10, dtype=torch.float64)
         network = build_network(times, torch.ones_like(times), 3, choices, 0)
         prior = build_prior(network, choices)
+        if rows < ROWS_OF_LARGE[0]:
+            del said["neighbourhoods"]
         said |= {"groups": [asdict(group) for group in prior.groups], "unit": prior.unit.tolist()}
         # Rounded: the last digits differ between machines.
         said["origin"] = [round(weight, 4) for weight in network.origin.tolist()]
@@ -113,7 +118,7 @@ def run(job: Job, draws: int = 1000) -> dict[str, Any]:
     return record | {
         "warnings": said,
         "seconds": round(time.perf_counter() - began, 2),
-        "fingerprint": fingerprint(job.preset),
+        "fingerprint": fingerprint(job.preset, job.rows),
         "versions": {name: version(name) for name in ("neuralsurv", "torch", "numpy")},
         "date": datetime.now(UTC).date().isoformat(),
     }

@@ -7,7 +7,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from coverage_jobs import CENSORING, DESIGNS, LEVELS, MIDDLE, NEAR, PEOPLE, PRESETS, ROWS, TIMES, fingerprint
+from coverage_jobs import (
+    CENSORING,
+    DESIGNS,
+    LEVELS,
+    MIDDLE,
+    NEAR,
+    PEOPLE,
+    PRESETS,
+    ROWS,
+    ROWS_OF_LARGE,
+    TIMES,
+    fingerprint,
+)
 
 LOWEST, HIGHEST = 0.85, 0.95
 _BAR = "0.9"
@@ -18,7 +30,7 @@ def current(records: list[dict[str, Any]]) -> pd.DataFrame:
     """Return one line for each job done with the choices that the presets make today; the last one where repeated."""
     kept = {}
     for record in records:
-        if record["preset"] in PRESETS and record["fingerprint"] == fingerprint(record["preset"]):
+        if record["preset"] in PRESETS and record["fingerprint"] == fingerprint(record["preset"], record["rows"]):
             kept[tuple(record[name] for name in ("preset", "design", "rows", "censoring", "replicate"))] = record
     if not kept:
         raise SystemExit("the store holds no result of today's presets; do `run` first.")
@@ -34,7 +46,8 @@ def flat(record: dict[str, Any]) -> dict[str, Any]:
 
 def page(records: list[dict[str, Any]]) -> str:
     """Return the page in Markdown."""
-    table = current(records)
+    everything = current(records)
+    table = everything[everything["rows"] < ROWS_OF_LARGE[0]]
     parts = [
         "# Coverage of the bands",
         "",
@@ -66,6 +79,21 @@ def page(records: list[dict[str, Any]]) -> str:
             *_cells(own),
             "",
             *_levels(own),
+            "",
+        ]
+    large = everything[(everything["rows"] >= ROWS_OF_LARGE[0]) & (everything["preset"] == "default")]
+    if len(large):
+        counts = large.groupby(["design", "rows", "censoring"]).size()
+        parts += [
+            f"## `default` with {ROWS_OF_LARGE[0]:,} rows and more",
+            "",
+            "There the model has neighbourhoods in place of its network ([the model](../default.md)). "
+            f"{len(large)} cohorts, at least {counts.min()} in a cell; run {large['date'].min()} to "
+            f"{large['date'].max()}. The bar above is for smaller cohorts; these are not part of it.",
+            "",
+            *_misses(large),
+            "",
+            *_cells(large),
             "",
         ]
     parts += [
@@ -205,6 +233,7 @@ def picture(records: list[dict[str, Any]], out: Path) -> None:
     from matplotlib import pyplot
 
     table = current(records)
+    table = table[table["rows"] < ROWS_OF_LARGE[0]]
     presets = [name for name in PRESETS if name in set(table["preset"])]
     designs = _designs(table)
     figure, axes = pyplot.subplots(

@@ -50,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
 
     done = {_key(record) for record in read_store(given.store) if not (given.retry_failed and "error" in record)}
     wanted = jobs_wanted(given)
-    left = [job for job in wanted if (*vars(job).values(), fingerprint(job.preset)) not in done]
+    left = [job for job in wanted if (*vars(job).values(), fingerprint(job.preset, job.rows)) not in done]
     print(f"{len(wanted)} jobs, {len(wanted) - len(left)} of them stored, {len(left)} to do")
     finished = Parallel(n_jobs=given.jobs, return_as="generator_unordered")(
         delayed(run_job)(job, given.draws) for job in left

@@ -217,7 +217,7 @@ class StreamMethods:
             steps on samples of them. ``"auto"`` sweeps up to 200,000 rows.
         training_passes : int, optional
             Passes of feature learning; by default so many that 2 million rows are seen, at least 1 and at most 50. 0
-            leaves the network at its random draw, as `fit` does.
+            leaves the network at its random draw, as `fit` of fewer than 2,000 rows does.
         passes : int
             Passes of the natural-gradient steps.
         batch_size : int
