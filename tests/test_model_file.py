@@ -169,7 +169,7 @@ class TestRoundTrip:
         assert type(again.draws) is int
         assert again.hidden == (3, 2)
         # The default preset and exact draws have tests of their own.
-        others = {"preset", "normaliser", "verbose", "random_state", "headroom", "average"}
+        others = {"preset", "normaliser", "verbose", "random_state", "headroom", "average", "neighbourhoods"}
         others |= {"inference", "chains", "warmup", "thin"}
         # As have networks of the user's own.
         others |= {"network", "bayesian", "device", "epochs", "learning_rate"}

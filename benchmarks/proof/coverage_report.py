@@ -37,6 +37,11 @@ def current(records: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(flat(record) for record in kept.values())
 
 
+def small(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the cohorts that the bar is for."""
+    return table[table["rows"] < ROWS_OF_LARGE[0]]
+
+
 def flat(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record with its levels as columns such as ``pointwise 0.9``."""
     levels = record.get("levels", {})
@@ -47,7 +52,7 @@ def flat(record: dict[str, Any]) -> dict[str, Any]:
 def page(records: list[dict[str, Any]]) -> str:
     """Return the page in Markdown."""
     everything = current(records)
-    table = everything[everything["rows"] < ROWS_OF_LARGE[0]]
+    table = small(everything)
     parts = [
         "# Coverage of the bands",
         "",
@@ -232,8 +237,7 @@ def picture(records: list[dict[str, Any]], out: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    table = current(records)
-    table = table[table["rows"] < ROWS_OF_LARGE[0]]
+    table = small(current(records))
     presets = [name for name in PRESETS if name in set(table["preset"])]
     designs = _designs(table)
     figure, axes = pyplot.subplots(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from coverage_report import cell_means, current
+from coverage_report import cell_means, current, small
 from gold_problems import PROBLEMS
 from gold_tables import gap, load
 from job_store import read_store
@@ -28,7 +28,7 @@ PRESETS = ("default", "paper")
 
 def coverage() -> list[tuple[str, str]]:
     """Return, for each design, the share of the truth that a 90 % band of the default holds."""
-    table = current(read_store(FOLDER / "coverage.jsonl"))
+    table = small(current(read_store(FOLDER / "coverage.jsonl")))
     table = table[table["preset"] == "default"]
     found = []
     for design, own in table.groupby("design", sort=False):

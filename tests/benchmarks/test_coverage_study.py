@@ -50,7 +50,7 @@ def test_a_small_study(study, tmp_path, capsys):
 
 def test_results_of_other_choices_are_not_taken(study, tmp_path):
     store = tmp_path / "store.jsonl"
-    store.write_text(json.dumps({"preset": "default", "fingerprint": "another"}) + "\n")
+    store.write_text(json.dumps({"preset": "default", "rows": 25, "fingerprint": "another"}) + "\n")
     with pytest.raises(SystemExit, match="holds no result of today's presets"):
         study.main(["table", "--store", str(store), "--out", str(tmp_path / "page.md")])
 

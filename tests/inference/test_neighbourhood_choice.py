@@ -155,7 +155,8 @@ def test_a_fit_of_many_rows_has_them_in_place_of_the_network() -> None:
     assert len(network.near.centres) == 60
     assert network.inner is None
     assert not network.pairs
-    assert list(found.scales) == ["covariates", "neighbourhoods", "trend", "bumps", "changes", "their changes"]
+    names = ["covariates", "neighbourhoods", "trend", "bumps", "changes", "changes of neighbourhoods"]
+    assert list(found.scales) == names
     assert found.prior.unit[: network.linear_size - 1].min() == 1
 
 

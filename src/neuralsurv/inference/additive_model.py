@@ -32,7 +32,7 @@ _HYPER_PRIORS = {
     "pairs": (0.2, 1.2),
     "network": (0.5, 0.8),
     "neighbourhoods": (0.5, 0.8),
-    "their changes": (0.3, 0.7),
+    "changes of neighbourhoods": (0.3, 0.7),
 }
 # With more products of two covariates than this (64 covariates or more) the model has none.
 _MOST_PAIRS = 2000
@@ -102,7 +102,7 @@ def build_prior(network: Additive, choices: DefaultChoices, spread: float = 1.0)
         "trend": (slopes, slopes + 1),
         "bumps": (slopes + 1, first),
         "changes": (first, first + changing),
-        "their changes": (first + changing, second),
+        "changes of neighbourhoods": (first + changing, second),
         "pairs": (second, linear - 1),
         "network": (linear, network.size),
     }
