@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from matplotlib import pyplot
 
 FOLDER = Path(__file__).parents[1] / "docs" / "examples"
@@ -40,3 +41,17 @@ def test_spoilt_digits_are_what_they_are_called():
     assert np.allclose(np.rot90(images[0, 0], -1), sets["turned by 90°"][0, 0], atol=1e-9) or np.allclose(
         np.rot90(images[0, 0]), sets["turned by 90°"][0, 0], atol=1e-9
     )
+
+
+def test_waves_are_the_same_for_every_network_and_know_less_of_each_other_the_farther_images_are_apart():
+    module = example("digits")
+    one, other = module.Convolutional(waves=4096), module.Convolutional(waves=4096)
+    assert bool((one.direction == other.direction).all())
+    assert module.Convolutional().height is None
+    images = torch.zeros(3, 64)
+    images[1, 0], images[2, 0] = 1.0, 10.0
+    waves = 2**0.5 * torch.cos(images @ one.direction + one.phase)
+    near, far = (float((waves[0] * waves[k]).mean()) for k in (1, 2))
+    # A Gaussian of the distance over the length, 5; the error of a mean of 4,096 is 0.016 or less.
+    assert near == pytest.approx(np.exp(-((1 / 5) ** 2) / 2), abs=0.08)
+    assert far == pytest.approx(np.exp(-((10 / 5) ** 2) / 2), abs=0.08)

@@ -25,9 +25,14 @@ class Convolutional(nn.Module):
 
     What they have found is brought to one length. Without that (``even=False``) a blurred image has weak features,
     close to the average of all images, which the data know best, and its bands are narrower than those of a sharp one.
+
+    With ``waves``, fixed random waves over the image are added, and what they are multiplied by is learned: a random
+    function whose values at two images have less to do with each other the farther these are apart (Rahimi and Recht
+    2007). Layers of convolution may take a strange image for a common one; far from all images of the training rows,
+    what the waves add stays unknown.
     """
 
-    def __init__(self, even: bool = True) -> None:
+    def __init__(self, even: bool = True, waves: int = 0, length: float = 5.0) -> None:
         super().__init__()
         self.contrast = nn.InstanceNorm2d(1)
         self.body = nn.Sequential(
@@ -36,9 +41,17 @@ class Convolutional(nn.Module):
         )
         self.even = nn.LayerNorm(128, elementwise_affine=False) if even else nn.Identity()
         self.head = nn.Sequential(nn.Linear(129, 32), nn.SiLU(), nn.Linear(32, 1))
+        fixed = torch.Generator().manual_seed(0)
+        self.register_buffer("direction", torch.randn(64, waves, generator=fixed) / length)
+        self.register_buffer("phase", 2 * torch.pi * torch.rand(waves, generator=fixed))
+        self.height = nn.Linear(waves, 1, bias=False) if waves else None
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
-        return self.head(torch.cat([t[:, None], self.even(self.body(self.contrast(x)))], 1))
+        x = self.contrast(x)
+        g = self.head(torch.cat([t[:, None], self.even(self.body(x))], 1))
+        if self.height is None:
+            return g
+        return g + self.height(2**0.5 * torch.cos(x.flatten(1) @ self.direction + self.phase))
 
 
 class Dense(nn.Module):
@@ -86,6 +99,7 @@ def run(
     rows: int = 1000,
     people: int = 400,
     even: bool = True,
+    waves: int = 0,
     epochs: int | None = None,
     draws: int = 200,
     seed: int = 0,
@@ -102,7 +116,7 @@ def run(
     models = {
         "built-in network on pixels": (NeuralSurv(**common), pixels),
         "dense network on pixels": (NeuralSurv(network=dense, epochs=epochs, **common), pixels),
-        "convolutional network": (NeuralSurv(network=Convolutional(even), epochs=epochs, **common), images),
+        "convolutional network": (NeuralSurv(network=Convolutional(even, waves), epochs=epochs, **common), images),
     }
     known = (time[test], event[test], rate[test]), (time[train], event[train])
     results: dict[str, Any] = {"scores": {}, "elbo": {}}
@@ -158,11 +172,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="of the times, the rows and the networks")
     parser.add_argument("--uneven", action="store_true", help="leave the length of the features as it is")
+    parser.add_argument("--waves", type=int, default=0, help="fixed random waves beside it, such as 256")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NeuralSurvWarning)
-        found = run(rows=given.rows, even=not given.uneven, seed=given.seed)
+        found = run(rows=given.rows, even=not given.uneven, waves=given.waves, seed=given.seed)
     print("| | C-index | IBS | error of S | truth in 90 % band |\n|---|--:|--:|--:|--:|")
     for name, row in found["scores"].items():
         cover = f"{row['cover']:.0%}" if "cover" in row else ""
