@@ -28,16 +28,28 @@ SCALES = torch.log(torch.tensor([0.7, 1.3], dtype=torch.float64))
 ROWS, CURVATURE, SLOPE = normal(60, 12), normal(60).abs(), normal(60)
 
 
-def partial_directions(kept=3):
+SHAPE = torch.cat([torch.ones(5), torch.linspace(0.1, 0.9, 7)]).double()
+
+
+def partial_directions(kept=3, shape=None):
     basis = torch.zeros(12, 5 + kept, dtype=torch.float64)
     basis[:5, :5] = torch.eye(5)
     basis[5:, 5:] = torch.linalg.qr(normal(7, kept))[0]
-    return Directions(PRIOR, basis, 5)
+    return Directions(PRIOR, basis, 5, shape)
+
+
+SOME = [partial_directions(), partial_directions(shape=SHAPE)]
+SHAPES = ["even", "shaped"]
+
+
+def in_units(directions, rows):
+    """Rows in units of the shape."""
+    return rows / UNIT.sqrt() * (1 if directions.shape is None else directions.shape.sqrt())
 
 
 def told_by(directions, rows, curvature, slope):
     """What rows say, by plain products."""
-    whitened = rows / UNIT.sqrt()
+    whitened = in_units(directions, rows)
     reduced = whitened if directions.basis is None else whitened @ directions.basis
     across = whitened.square().sum(1) - reduced.square().sum(1)
     return Information(reduced.T @ (curvature[:, None] * reduced), reduced.T @ slope, float(curvature @ across))
@@ -57,11 +69,11 @@ def test_with_all_directions_a_belief_is_the_gaussian_of_the_plain_solver():
     assert directions.divergence(belief, SCALES) == pytest.approx(plain.divergence(precision), rel=1e-10)
 
 
-def test_with_some_directions_belief_gaussian_and_divergence_tell_the_same():
-    directions = partial_directions()
+@pytest.mark.parametrize("directions", SOME, ids=SHAPES)
+def test_with_some_directions_belief_gaussian_and_divergence_tell_the_same(directions):
     told = told_by(directions, ROWS, CURVATURE, SLOPE)
     belief, gaussian = directions.believe(told, SCALES), directions.gaussian(told, SCALES)
-    whitened = ROWS / UNIT.sqrt()
+    whitened = in_units(directions, ROWS)
     reduced = whitened @ directions.basis
     mean, variance = belief.moments(reduced, whitened.square().sum(1) - reduced.square().sum(1))
     torch.testing.assert_close(ROWS @ gaussian.mean, mean)
@@ -73,8 +85,8 @@ def test_with_some_directions_belief_gaussian_and_divergence_tell_the_same():
     assert draws.shape == (4, 12)
 
 
-def test_the_variance_across_is_the_best_one():
-    directions = partial_directions()
+@pytest.mark.parametrize("directions", SOME, ids=SHAPES)
+def test_the_variance_across_is_the_best_one(directions):
     told = told_by(directions, ROWS, CURVATURE, SLOPE)
     best = directions.believe(told, SCALES)
 
@@ -82,11 +94,12 @@ def test_the_variance_across_is_the_best_one():
         belief = Belief(best.mean, best.inverse_factor, across)
         return -0.5 * told.across * across - directions.divergence(belief, SCALES)
 
-    assert 0 < best.across < float(SCALES[1].exp() ** 2)
+    # Nowhere is more variance left than the prior has, relative to the shape of it.
+    assert 0 < best.across < float(SCALES[1].exp() ** 2) / (1 if directions.shape is None else float(SHAPE.min()))
     assert elbo(best.across) > max(elbo(0.9 * best.across), elbo(1.1 * best.across))
 
 
-@pytest.mark.parametrize("directions", [Directions(PRIOR, None, 12), partial_directions()], ids=["all", "some"])
+@pytest.mark.parametrize("directions", [Directions(PRIOR, None, 12), *SOME], ids=["all", *SHAPES])
 def test_learned_scales_are_at_the_top_of_the_evidence(directions):
     told = told_by(directions, 3 * ROWS, CURVATURE, 3 * SLOPE)
 
@@ -137,10 +150,13 @@ def test_reduced_rows_are_the_dense_products_and_the_mode_is_kept(wide, rule):
     assert found.rank == 21
     torch.testing.assert_close(found.basis.T @ found.basis, torch.eye(21, dtype=torch.float64))
     reduced, remainder = found.reduce(jacobian, points, rows.x)
-    whitened = jacobian.dense() / prior.unit.sqrt()
+    dense = jacobian.dense() / prior.unit.sqrt()
+    # What a weight keeps of its variance if it is the only one: 1/(1 + information).
+    torch.testing.assert_close(found.shape, 1 / (1 + dense.square().sum(0)))
+    whitened = dense * found.shape.sqrt()
     torch.testing.assert_close(reduced, whitened @ found.basis)
     torch.testing.assert_close(remainder, (whitened - reduced @ found.basis.T).square().sum(1), rtol=1e-6, atol=1e-9)
-    back = found.basis @ found.place(mode) / prior.unit.sqrt()
+    back = found.basis @ found.place(mode) * (found.shape / prior.unit).sqrt()
     torch.testing.assert_close(back, mode)
     certain = found.certain(mode).moments(reduced, remainder)
     torch.testing.assert_close(certain[0], jacobian.times(mode))
@@ -150,6 +166,30 @@ def test_reduced_rows_are_the_dense_products_and_the_mode_is_kept(wide, rule):
     smallest = torch.linalg.eigvalsh(whitened.T @ whitened)[:-20].sum()
     assert left <= 2 * float(smallest)
     assert math.isclose(float(remainder.sum()), left, rel_tol=1e-6)
+
+
+def test_a_shape_is_a_better_bound_than_one_variance_for_all(wide):
+    """The ELBO of a Gaussian likelihood: the shaped belief lies nearer to the exact one, and below it."""
+    network, mode, rows, prior = wide
+    points = build_points(rows.time, rows.event, rows.entry, rows.weight, GaussLegendre(4), 1.0)
+    jacobian = network.value_and_rows(mode, points.time, rows.x[points.row])[1]
+    weight = torch.full((len(points),), 20.0, dtype=torch.float64)
+    log_scales = torch.zeros(1, dtype=torch.float64)
+    shaped = choose_directions(prior, 0, jacobian, weight, mode, most=20)
+    even = Directions(prior, torch.linalg.qr(shaped.basis * shaped.shape.sqrt()[:, None])[0], 0)
+    dense = jacobian.dense()
+
+    def bound(directions):
+        reduced, remainder = directions.reduce(jacobian, points, rows.x)
+        matrix = reduced.T @ (weight[:, None] * reduced)
+        told = Information(matrix, torch.zeros(len(matrix), dtype=torch.float64), float(weight @ remainder))
+        belief = directions.believe(told, log_scales)
+        variance = belief.moments(reduced, remainder)[1]
+        return -0.5 * float(weight @ variance) - directions.divergence(belief, log_scales)
+
+    information = dense.T @ (weight[:, None] * dense) / (prior.unit[:, None] * prior.unit).sqrt()
+    exact = -0.5 * float(torch.linalg.eigvalsh(information).clamp_min(0).log1p().sum())
+    assert bound(even) + 10 < bound(shaped) < exact
 
 
 def test_few_weights_are_all_kept():

@@ -6,20 +6,26 @@ import numpy as np
 import pytest
 import torch
 
-from inference.problems import problem_of
+from inference.problems import problem_of, simulated
 from inference.streamed_problems import COHORT, pack
 from inference.test_stochastic import Kept, KilledError
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference import mode
 from neuralsurv.inference.distributed import Alone
 from neuralsurv.inference.keeping import NoKeeper
-from neuralsurv.inference.learning import Objective, Training, learn_features
+from neuralsurv.inference.learning import Objective, Training, _Adam, learn_features
 from neuralsurv.inference.packed import RowBatch
 from neuralsurv.model.hazard import Half
 from neuralsurv.model.network import MLP
 from neuralsurv.model.quadrature import GaussLegendre, RandomLog
 
 RULE = GaussLegendre(8)
+MANY = simulated(4000, covariates=20, seed=6)
+
+
+def HIGH(exposure):  # noqa: N802 - a constant
+    """Twice the rate of the events of these rows."""
+    return 60.0
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +45,20 @@ def train(rows, network, passes, *, rate=0.05, phi=lambda exposure: 1.7, keeper=
     return learn_features(
         objective(network, phi), rows, Alone(), start, 1.0, len(COHORT.time), training, keeper or NoKeeper(), report
     )
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Enough rows for noise: 80 blocks of 50."""
+    packed = pack(MANY, chunk=50)
+    yield packed
+    packed.close()
+
+
+def train_many(many, network, passes, *, noisy=True, rate=0.05, keeper=None):
+    start = network.initial(torch.Generator().manual_seed(0))
+    training = Training(passes, 1, rate, seed=0, noisy=noisy)
+    return learn_features(objective(network, HIGH), many, Alone(), start, 1.0, 4000, training, keeper or NoKeeper())
 
 
 def test_the_gradient_of_a_batch_is_that_of_its_value():
@@ -98,6 +118,59 @@ def test_training_that_is_killed_and_goes_on_ends_with_the_same_bits(rows):
     with pytest.raises(KilledError):
         train(rows, network, 4, keeper=dying)
     assert torch.equal(train(rows, network, 4, keeper=Kept(dying.snapshots[-1])), expected)
+
+
+def test_noise_has_the_variance_that_the_rows_leave(many):
+    """Adam's squares tell the information: it is that of the gradients of single rows, added up."""
+    network, kept = MLP(20, (), "tanh"), Kept()
+    given = objective(network, HIGH)
+    train_many(many, network, 30, keeper=kept)
+    found = kept.snapshots[-1]
+    theta, square, step = found.tensors["theta"], found.tensors["adam_square"], int(found.numbers["step"])
+    each = [given.batch(RowBatch(*MANY.take(torch.tensor([k])).arguments), RULE, theta, 60.0)[2:] for k in range(4000)]
+    information = torch.stack(each).var(0) * 4000
+    drawn = torch.stack(
+        [_Adam(step, theta, theta, square, 0.0, 0.0).drawn(given.precision, 4000, 50, seed) for seed in range(2000)]
+    )
+    # 80 batches tell a variance up to a sixth of it, and 2,000 draws up to a thirtieth.
+    ratio = (drawn - theta).square().mean(0) * (given.precision + information)
+    assert 0.5 < float(ratio.min()) < float(ratio.max()) < 1.6
+    assert 0.9 < float(ratio.mean()) < 1.1
+
+
+def test_noise_keeps_a_wide_network_from_learning_the_rows_by_heart(many):
+    network = MLP(20, (32,), "tanh")
+    given = objective(network, HIGH)
+    fresh = RowBatch(*simulated(4000, covariates=20, seed=7).arguments)
+
+    def loss(theta):
+        event, exposure = given.batch(fresh, RULE, theta, 60.0)[:2]
+        return float(event + 60 * exposure)
+
+    plain, noisy = (train_many(many, network, 20, rate=0.02, noisy=noise) for noise in (False, True))
+    assert loss(noisy) < loss(plain) - 200
+
+
+def test_with_few_batches_a_pass_there_is_no_noise(rows):
+    network = MLP(3, (4,), "tanh")
+    start = network.initial(torch.Generator().manual_seed(0))
+    plain, noisy = (
+        learn_features(
+            objective(network), rows, Alone(), start, 1.0, 700, Training(3, 1, 0.05, 0, noisy=noise), NoKeeper()
+        )
+        for noise in (False, True)
+    )
+    assert torch.equal(plain, noisy)
+
+
+def test_noisy_training_that_is_killed_and_goes_on_ends_with_the_same_bits(many):
+    network = MLP(20, (4,), "tanh")
+    expected = train_many(many, network, 2)
+    assert not torch.equal(expected, train_many(many, network, 2, noisy=False))
+    dying = Kept(dies_after=100)
+    with pytest.raises(KilledError):
+        train_many(many, network, 2, keeper=dying)
+    assert torch.equal(train_many(many, network, 2, keeper=Kept(dying.snapshots[-1])), expected)
 
 
 def test_an_objective_that_is_not_a_number_is_named(rows):

@@ -3,8 +3,13 @@ r"""The directions of the weights that a large cohort is asked about, and the be
 With prior precisions U at scale 1 and an orthonormal basis V (m×r), a point's row J becomes :math:`Z = JU^{-1/2}V`, and
 everything that the rows say of the weights is added up in :math:`H = Z^\top\mathrm{diag}(\kappa)Z` and
 :math:`b = Z^\top\!s`. Scales of the prior enter after the sums, :math:`\Lambda = D(s) + H`, so that they can be
-learned without going through the rows again. What lies across V has one variance for all its directions, the best one:
-the inverse of the prior's precision plus the rows' information there, spread evenly.
+learned without going through the rows again.
+
+What lies across V is independent of it, with variances cW relative to the prior's: the shape W (diagonal, m) is fixed
+with the directions, and c is the best one for it. W is what each weight would keep of its variance if it were the only
+one, so that weights of which the rows say much are known well and those of which they say nothing keep the prior. All
+products above are then those of :math:`JU^{-1/2}W^{1/2}`, and the prior's precision of the directions,
+:math:`V^\top WV`, is no longer diagonal.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ _LEAST_KNOWN = 1e-9
 
 @dataclass(frozen=True)
 class Information:
-    """What rows say of the weights, in units of the prior at scale 1.
+    """What rows say of the weights, in units of the shape.
 
     Attributes
     ----------
@@ -49,7 +54,7 @@ class Information:
     vector : Tensor of shape (r,)
         b.
     across : float
-        Σ κ‖R‖², the information across the directions, all of it.
+        Σ κ‖R‖², the information across the directions, all of it, at c = 1.
     """
 
     matrix: Tensor
@@ -59,7 +64,7 @@ class Information:
 
 @dataclass(frozen=True)
 class Belief:
-    """A Gaussian over the weights in the directions, in units of the prior at scale 1.
+    """A Gaussian over the weights in the directions, in units of the shape.
 
     Attributes
     ----------
@@ -68,7 +73,7 @@ class Belief:
     inverse_factor : Tensor of shape (r, r)
         L⁻¹, where Λ = L Lᵀ is its precision; zeros for all mass at the mean.
     across : float
-        Variance of the weights across the directions.
+        c, the variance of the weights across the directions, relative to its shape.
     """
 
     mean: Tensor
@@ -92,11 +97,14 @@ class Directions:
         V; None where all weights are kept as they are.
     leading : int
         So many weights are kept as they are and come first; the basis mixes those after them, which are one group.
+    shape : Tensor of shape (m,), optional
+        The diagonal of W, 1 for the leading weights; ones if not given.
     """
 
     prior: GroupedPrior
     basis: Tensor | None
     leading: int
+    shape: Tensor | None = None
 
     @property
     def rank(self) -> int:
@@ -104,15 +112,43 @@ class Directions:
         return len(self.prior.unit) if self.basis is None else self.basis.shape[1]
 
     @cached_property
+    def _variance(self) -> Tensor:
+        """The diagonal of U⁻¹W, shape (m,)."""
+        return 1 / self.prior.unit if self.shape is None else self.shape / self.prior.unit
+
+    @cached_property
     def _whitened_tail(self) -> Tensor | None:
-        """The part of U^(−1/2) V that mixes weights, shape (m − leading, r − leading)."""
+        """The part of U^(−1/2) W^(1/2) V that mixes weights, shape (m − leading, r − leading)."""
         if self.basis is None:
             return None
-        tail = self.basis[self.leading :, self.leading :] / self.prior.unit[self.leading :, None].sqrt()
+        tail = self.basis[self.leading :, self.leading :] * self._variance[self.leading :, None].sqrt()
         return tail.contiguous()
 
+    @cached_property
+    def _mixed(self) -> Tensor:
+        """The prior's precision at scale 1 of the directions that mix weights, VᵀWV."""
+        assert self.basis is not None
+        basis = self.basis[self.leading :, self.leading :]
+        if self.shape is None:
+            return torch.eye(basis.shape[1], dtype=basis.dtype)
+        return basis.T @ (self.shape[self.leading :, None] * basis)
+
+    @cached_property
+    def _mass_across(self) -> float:
+        """The trace of W across the directions: their number where the shape is even."""
+        if self.shape is None or self.basis is None:
+            return float(self._others)
+        return float(self.shape[self.leading :].sum() - self._mixed.diagonal().sum())
+
+    def _precision(self, log_scales: Tensor) -> Tensor:
+        """Return the prior's precision of the directions, shape (r, r)."""
+        found = torch.diag(self.scales(log_scales) ** -2)
+        if self.basis is not None and self.rank > self.leading:
+            found[self.leading :, self.leading :] = self._mixed / self._tail_variance(log_scales)
+        return found
+
     def reduce(self, rows: Rows, points: Points, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Z (P, r), and the prior variance at scale 1 that lies across V (P,).
+        """Return Z (P, r), and the variance that lies across V at c = 1 (P,).
 
         Parameters
         ----------
@@ -131,12 +167,12 @@ class Directions:
             [lead / self.prior.unit[: self.leading].sqrt(), times_matrix(tail, points, x, self._whitened_tail)], 1
         )
         inside = reduced[:, self.leading :].square().sum(1)
-        remainder = (tail.squared_norms(1 / self.prior.unit[self.leading :]) - inside).clamp_min(0)
+        remainder = (tail.squared_norms(self._variance[self.leading :]) - inside).clamp_min(0)
         return reduced, remainder
 
     def place(self, theta: Tensor) -> Tensor:
         """Return weights that lie in the directions, as a mean of a belief."""
-        whitened = theta * self.prior.unit.sqrt()
+        whitened = theta / self._variance.sqrt()
         return whitened if self.basis is None else self.basis.T @ whitened
 
     def scales(self, log_scales: Tensor) -> Tensor:
@@ -149,7 +185,7 @@ class Directions:
 
     def believe(self, told: Information, log_scales: Tensor) -> Belief:
         """Return the belief for what the rows say."""
-        factor = cholesky(told.matrix + torch.diag(self.scales(log_scales) ** -2)).contiguous()
+        factor = cholesky(told.matrix + self._precision(log_scales)).contiguous()
         mean = torch.cholesky_solve(told.vector[:, None], factor).squeeze(1)
         inverse: Tensor = torch.linalg.solve_triangular(factor, torch.eye(self.rank, dtype=factor.dtype), upper=False)
         return Belief(mean, inverse, self._across(told, log_scales))
@@ -170,17 +206,21 @@ class Directions:
     def _across(self, told: Information, log_scales: Tensor) -> float:
         if not self._others:
             return 1.0
-        return 1 / (1 / self._tail_variance(log_scales) + told.across / self._others)
+        return self._others / (self._mass_across / self._tail_variance(log_scales) + told.across)
 
     def divergence(self, belief: Belief, log_scales: Tensor) -> float:
         """Return KL(q ‖ p), in the directions and across them."""
-        precision = self.scales(log_scales) ** -2
-        trace = float((precision * belief.inverse_factor.square().sum(0)).sum())
-        square = float((precision * belief.mean**2).sum())
+        precision = self._precision(log_scales)
+        trace = float((precision * (belief.inverse_factor.T @ belief.inverse_factor)).sum())
+        square = float(belief.mean @ precision @ belief.mean)
         log_det = -2 * float(belief.inverse_factor.diagonal().log().sum())
-        inside = 0.5 * (trace + square - self.rank + log_det - float(precision.log().sum()))
-        ratio = belief.across / self._tail_variance(log_scales) if self._others else 1.0
-        return inside + 0.5 * self._others * (ratio - 1 - math.log(ratio))
+        inside = trace + square - self.rank + log_det + 2 * float(self.scales(log_scales).log().sum())
+        if not self._others:
+            return 0.5 * inside
+        tail = self._tail_variance(log_scales)
+        across = self._mass_across * belief.across / tail - self._others * (1 + math.log(belief.across / tail))
+        shape = 0.0 if self.shape is None else float(self.shape.log().sum())
+        return 0.5 * (inside + across - shape)
 
     def learn_scales(self, told: Information, log_scales: Tensor) -> Tensor:
         """Return the scales of the highest evidence for what the rows say, with the hyper-prior.
@@ -192,14 +232,15 @@ class Directions:
             return log_scales
         for _ in range(_ROUNDS):
             belief = self.believe(told, log_scales)
-            square = belief.mean**2
-            known = 1 - belief.inverse_factor.square().sum(0) * self.scales(log_scales) ** -2
+            precision = self._precision(log_scales)
+            square = belief.mean * (precision @ belief.mean) * self.scales(log_scales) ** 2
+            known = 1 - (precision * (belief.inverse_factor.T @ belief.inverse_factor)).sum(0)
             found = []
             for k, group in enumerate(self.prior.groups):
                 part = self._columns(group.start, group.stop)
                 count = float(known[part].sum())
                 if group.start >= self.leading:
-                    count += self._others * (1 - belief.across / self._tail_variance(log_scales))
+                    count += self._others - self._mass_across * belief.across / self._tail_variance(log_scales)
                 found.append(_best_scale(float(square[part].sum()), max(count, _LEAST_KNOWN), log_scales[k], group))
             new = torch.tensor(found, dtype=torch.float64)
             moved = float((new - log_scales).abs().max())
@@ -216,12 +257,11 @@ class Directions:
         units = self.prior.multipliers(log_scales)
         units[self.leading :] = math.sqrt(self._across(told, log_scales))
         inside = torch.cat([units[: self.leading], units[-1:].expand(self.rank - self.leading)])
-        scales = self.scales(log_scales)
-        inner = inside[:, None] * (told.matrix + torch.diag(scales**-2)) * inside
+        inner = inside[:, None] * (told.matrix + self._precision(log_scales)) * inside
         factor = cholesky(inner).contiguous()
         mean = torch.cholesky_solve((inside * told.vector)[:, None], factor).squeeze(1)
         basis = torch.eye(self.rank, dtype=factor.dtype) if self.basis is None else self.basis
-        return SubspaceGaussian(self.prior.unit / units**2, basis, mean, factor)
+        return SubspaceGaussian(1 / (self._variance * units**2), basis, mean, factor)
 
 
 def split_rows(rows: Rows, leading: int) -> tuple[Tensor, LayeredRows]:
@@ -269,8 +309,12 @@ def choose_directions(
     if len(prior.unit) <= _KEEP_ALL or leading >= len(prior.unit):
         return Directions(prior, None, len(prior.unit))
     tail = split_rows(rows, leading)[1]
-    chosen = low_rank_solver(tail, prior.unit[leading:], importance, tolerance=_INFORMATION_TOLERANCE, most=most).basis
-    own = (mode * prior.unit.sqrt())[leading:, None]
+    unit = prior.unit[leading:]
+    shape = torch.ones_like(prior.unit)
+    shape[leading:] = 1 / (1 + tail.squares().transposed_times(importance) / unit)
+    width = (unit / shape[leading:]).contiguous()
+    chosen = low_rank_solver(tail, width, importance, tolerance=_INFORMATION_TOLERANCE, most=most).basis
+    own = mode[leading:, None] * width[:, None].sqrt()
     inner = torch.cat([own, chosen], 1) if bool(own.any()) else chosen
     orthonormal, triangle = torch.linalg.qr(inner)
     independent = triangle.diagonal().abs() > 1e-8 * triangle.diagonal().abs().max()
@@ -278,4 +322,4 @@ def choose_directions(
     basis = prior.unit.new_zeros(len(prior.unit), leading + kept.shape[1])
     basis[:leading, :leading] = torch.eye(leading, dtype=basis.dtype)
     basis[leading:, leading:] = kept
-    return Directions(prior, basis, leading)
+    return Directions(prior, basis, leading, shape)

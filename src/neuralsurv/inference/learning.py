@@ -1,4 +1,4 @@
-r"""Feature learning: mini-batch training of the mode (MAP) by Adam.
+r"""Feature learning: mini-batch training by Adam, of the mode (MAP) or of a mean.
 
 The objective is a sum over rows plus the prior,
 
@@ -8,6 +8,12 @@ The objective is a sum over rows plus the prior,
 and a step uses the rows of a few blocks in its place, times the number of blocks over those used: an unbiased estimate,
 since every pass goes through the blocks in a fresh random order. Where φ is not held, it follows from a running average
 of the exposure Σ c σ(g). Steps shrink to nothing along half a cosine.
+
+With noise the gradient is taken at weights that are drawn around the present ones, with variances
+:math:`1/(T + I)`: what is found is then about the mean of the Gaussian with independent weights that is closest to the
+posterior, and not its highest point, which has fitted the noise of the rows as well (Khan et al. 2018). The information
+I of the rows costs nothing, as Adam has it: gradients of batches of b of N rows vary by :math:`I/(Nb)` around the mean
+over rows, and that is what the average of their squares comes to near the end.
 """
 
 from __future__ import annotations
@@ -36,6 +42,8 @@ _MEAN_DECAY, _SQUARE_DECAY, _FLOOR = 0.9, 0.999, 1e-8
 _WARM_UP = 100
 # … but no more than this share of all steps.
 _WARM_UP_SHARE = 0.1
+# The gradients of fewer batches a pass do not tell how rows vary, so that there is no noise.
+_FEWEST_BATCHES = 8
 # How fast the running average of the exposure forgets.
 _EXPOSURE_SHARE = 0.05
 
@@ -93,13 +101,16 @@ class Training:
     rate : float
         Largest step of Adam.
     seed : int
-        Of the order of the blocks.
+        Of the order of the blocks, and of the noise.
+    noisy : bool
+        Whether gradients are taken at weights that are drawn around the present ones.
     """
 
     passes: int
     blocks: int
     rate: float
     seed: int
+    noisy: bool = False
 
     def steps(self, blocks: int) -> int:
         """Return the number of steps for so many blocks of rows."""
@@ -119,6 +130,12 @@ class _Adam:
         numbers = {"step": self.step, "exposure": self.exposure, "value": self.value}
         tensors = {"theta": self.theta, "adam_mean": self.mean, "adam_square": self.square}
         return Snapshot(STAGE, numbers, {name: tensor.clone() for name, tensor in tensors.items()})
+
+    def drawn(self, precision: Tensor, rows: float, batch: float, seed: int) -> Tensor:
+        """Return weights around the present ones, for a step with a batch of so many rows."""
+        information = self.square * (rows * batch / (1 - _SQUARE_DECAY**self.step))
+        noise = np.random.default_rng([seed, 5, self.step]).standard_normal(len(self.theta))
+        return self.theta + torch.from_numpy(noise) / (precision + information).sqrt_()
 
     def move(self, gradient: Tensor, rate: float) -> None:
         """Take one step; in place, since m may be large."""
@@ -140,7 +157,7 @@ def learn_features(
     keeper: Keeper,
     report: Report = lambda step, total, value: None,
 ) -> Tensor:
-    """Return the mode, trained from `start`.
+    """Return the mode, or the mean if the training is noisy, from `start`.
 
     Parameters
     ----------
@@ -180,9 +197,14 @@ def learn_features(
             order = groups(permutation(rows.blocks, training.seed, number), training.blocks)
         chosen = order[place]
         phi = objective.phi(state.exposure)
+        at = state.theta
+        if training.noisy and step >= warm_up and each >= _FEWEST_BATCHES:
+            # The same in every process.
+            share = len(chosen) / rows.blocks
+            at = state.drawn(objective.precision, row_count, share * row_count, training.seed)
         local = start.new_zeros(2 + len(start))
         for block, batch in rows.read(chosen):
-            local += objective.batch(batch, objective.rule(number, block), state.theta, phi)
+            local += objective.batch(batch, objective.rule(number, block), at, phi)
         sums = team.sum(local) * (rows.blocks / len(chosen))
         pull = objective.precision * state.theta
         value = (float(sums[0] + phi * sums[1]) + float(state.theta @ pull) / 2) / row_count

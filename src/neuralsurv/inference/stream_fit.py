@@ -130,6 +130,7 @@ class _Model:
     leading: int
     log_scales: Tensor
     training_scales: Tensor
+    noisy: bool
     start: Tensor
     phi: Callable[[float], float]
     exposure: float
@@ -208,6 +209,7 @@ class StreamFitter:
             leading=network.linear_size,
             log_scales=training if self.plan.training_passes else prior.medians,
             training_scales=training,
+            noisy=True,
             start=torch.zeros(network.size, dtype=torch.float64),
             phi=lambda exposure: crude,
             exposure=0.0,
@@ -235,6 +237,7 @@ class StreamFitter:
             leading=0,
             log_scales=none,
             training_scales=none,
+            noisy=False,
             start=network.initial(torch.Generator().manual_seed(self.seed)),
             phi=lambda exposure: count / (gamma.rate + exposure),
             exposure=self.survey.exposure / self.survey.last_time,
@@ -262,7 +265,8 @@ class StreamFitter:
             model.prior.at(model.training_scales).precision,
             model.phi,
         )
-        training = Training(self.plan.training_passes, self.plan.training_blocks, self.plan.rate, self.seed)
+        plan = self.plan
+        training = Training(plan.training_passes, plan.training_blocks, plan.rate, self.seed, noisy=model.noisy)
         with bar("learning features", training.steps(self.rows.blocks), self._shown) as advance:
             return learn_features(
                 objective,
@@ -285,7 +289,8 @@ class StreamFitter:
         if kept is not None:
             whole = kept.numel() == 0
             leading = model.network.size if whole else model.leading
-            return Directions(model.prior, None if whole else kept, leading)
+            # A checkpoint from before there were shapes has none, and goes on as it began.
+            return Directions(model.prior, None if whole else kept, leading, self.keeper.constants.get("shape"))
         sample = self._sample()
         points = build_points(sample.time, sample.event, sample.entry, sample.weight, model.rule, model.rho)
         x = sample.x[points.row]
@@ -297,10 +302,13 @@ class StreamFitter:
         level = self.survey.weighted_events / max(float(weight @ share), 1e-300)
         importance = level * weight * share * (1 - share)
         found = choose_directions(model.prior, model.leading, linearised.rows, importance, mode, self.plan.directions)
-        basis = None if found.basis is None else self.team.share(found.basis)
-        empty = torch.zeros(0, dtype=torch.float64)
-        self.keeper.constants |= {"mode": mode, "basis": empty if basis is None else basis}
-        return Directions(found.prior, basis, found.leading)
+        if found.basis is None or found.shape is None:
+            self.keeper.constants |= {"mode": mode, "basis": torch.zeros(0, dtype=torch.float64)}
+            return found
+        # Process 0 decides: another processor may round the last digit differently.
+        basis, shape = self.team.share(found.basis), self.team.share(found.shape)
+        self.keeper.constants |= {"mode": mode, "basis": basis, "shape": shape}
+        return Directions(found.prior, basis, found.leading, shape)
 
     def _sample(self) -> RowBatch:
         return self.rows.everybodys(permutation(self.rows.blocks, self.seed, 0)[:_BLOCKS_TO_CHOOSE_BY], self.team)

@@ -156,6 +156,8 @@ class LayeredRows:
 
     def gram(self, others: Rows, scale: Tensor) -> Tensor:
         """Return J diag(scale) J'ᵀ from the factors, where the scale is the same for all outputs of an input."""
+        if others.shape[0] == 1:
+            return self.times(others.dense().squeeze(0) * scale)[:, None]
         if not isinstance(others, LayeredRows) or not self._separable(scale):
             parts = [(self.take(part).dense() * scale) @ others.dense().T for part in row_slices(*self.shape)]
             return torch.cat(parts) if parts else scale.new_zeros(0, others.shape[0])
@@ -172,6 +174,10 @@ class LayeredRows:
         for (a, b), (weights, bias) in zip(self.layers, self._cut(scale), strict=True):
             total += (torch.addmm(bias, a.square(), weights.T) * b.square()).sum(1)
         return total
+
+    def squares(self) -> LayeredRows:
+        """Return the rows whose elements are the squares of these."""
+        return LayeredRows(tuple((a.square(), b.square()) for a, b in self.layers))
 
     def _separable(self, scale: Tensor) -> bool:
         return all(
