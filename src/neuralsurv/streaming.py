@@ -226,7 +226,8 @@ class StreamMethods:
             The same for a step of feature learning. Small steps learn more in a pass; with many processes a step should
             hold at least 256 rows for each, or they wait for each other.
         directions : int
-            Largest number of directions of the network that the posterior keeps; the others keep their prior.
+            Largest number of directions of the network in which the posterior is worked out as a whole; across them
+            weights are independent.
         checkpoint : path, optional
             A file that the state is saved to; if it is there, the fit goes on from it.
         checkpoint_seconds : float
