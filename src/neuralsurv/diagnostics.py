@@ -85,6 +85,8 @@ class Diagnostics:
     epochs : int
         With the default preset and a network of the user's, epochs of training after which it was linearised; 0 where
         training did not help to predict the rows that were kept aside.
+    modes : int
+        How many modes the posterior lies around; more than 1 only where a streamed fit was asked for them.
     """
 
     converged: bool
@@ -110,6 +112,7 @@ class Diagnostics:
     importance: dict[str, float] = field(default_factory=dict)
     trust: str = ""
     epochs: int = 0
+    modes: int = 1
 
 
 def diagnose(

@@ -11,6 +11,7 @@ import torch
 
 from neuralsurv.data.parts import Layout
 from neuralsurv.errors import InputError, StorageError
+from neuralsurv.mixed_posterior import MixedPosterior
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import ClosedForm, Constant, Half, MonteCarlo, Normaliser
 from neuralsurv.model.module_network import ModuleNetwork
@@ -36,9 +37,15 @@ _LARGEST_LOG = 1e6
 
 def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
     """Return what the header and the tensors of a file hold of a posterior."""
+    if isinstance(posterior, MixedPosterior):
+        about, arrays = posterior_parts(posterior.parts[0])
+        others = [posterior_parts(part) for part in posterior.parts[1:]]
+        for number, (_, theirs) in enumerate(others):
+            arrays |= {_of_mode(number) + name: array for name, array in theirs.items()}
+        return about | {"modes": [told for told, _ in others]}, arrays
     network, gaussian = posterior.network, posterior.theta
-    about: dict[str, Any] = {"phi": phi_table(posterior.phi), "rho": posterior.rho}
-    arrays: Arrays = {"theta_star": posterior.theta_star.numpy()}
+    about = {"phi": phi_table(posterior.phi), "rho": posterior.rho}
+    arrays = {"theta_star": posterior.theta_star.numpy()}
     if isinstance(network, MLP | ModuleNetwork):
         about["network"] = _network_table(network, arrays)
     elif isinstance(network, Additive):
@@ -86,6 +93,33 @@ def read_posterior(
     module, device : nn.Module or None, str
         The network of the user's, if the model has one, and where it is to run.
     """
+    if header.raw("modes") is not None:
+        return _mixed(header, tensors, layout, module, device)
+    return _one_mode(header, tensors, layout, module, device)
+
+
+def _of_mode(number: int) -> str:
+    """Return what the names of the tensors of a further mode begin with."""
+    return f"mode{number + 2}_"
+
+
+def _mixed(header: Fields, tensors: Arrays, layout: Layout, module: Any, device: Any) -> MixedPosterior:
+    """Return a mixture: the header itself says the first of its parts, and its list the others."""
+    others = header.items("modes")
+    if not 1 <= len(others) <= _MOST_PARTS:
+        raise StorageError(f"the model file is damaged: a mixture of {len(others) + 1} modes.")
+    parts = [_one_mode(header, tensors, layout, module, device)]
+    for number, told in enumerate(others):
+        prefix = _of_mode(number)
+        own = {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
+        parts.append(_one_mode(Fields(told, f"mode {number + 2}"), own, layout, module, device))
+    try:
+        return MixedPosterior.of(tuple(parts))
+    except InputError as error:
+        raise StorageError(f"the model file is damaged: {error}") from error
+
+
+def _one_mode(header: Fields, tensors: Arrays, layout: Layout, module: Any, device: Any) -> Posterior:
     table = header.table("network")
 
     def inner(table: Fields) -> MLP | ModuleNetwork:

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from neuralsurv.inference.keeping import Keeper, NoKeeper
 from neuralsurv.inference.packed import BLOCK_ROWS, PackedRows, Packer
 from neuralsurv.inference.stream_fit import StreamFit, StreamFitter, StreamPlan
 from neuralsurv.memory import explained
+from neuralsurv.mixed_posterior import MixedPosterior
 from neuralsurv.posterior import Posterior
 from neuralsurv.presets import Choices, DefaultChoices, resolve
 from neuralsurv.progress import bar
@@ -190,6 +191,7 @@ class StreamMethods:
         batch_size: int = 4096,
         training_batch_size: int = _TRAINING_ROWS,
         directions: int = _DIRECTIONS,
+        modes: int = 1,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_seconds: float = 60.0,
         scratch: str | os.PathLike[str] | None = None,
@@ -228,8 +230,13 @@ class StreamMethods:
         directions : int
             Largest number of directions of the network in which the posterior is worked out as a whole; across them
             weights are independent.
+        modes : int
+            How many modes the posterior lies around. Features are learned so many times, each time from another random
+            draw of the network, and predictions average over all of them: so many times the work, for curves closer to
+            the truth and wider bands that hold it more often. For the default preset.
         checkpoint : path, optional
-            A file that the state is saved to; if it is there, the fit goes on from it.
+            A file that the state is saved to; if it is there, the fit goes on from it. Further modes have files of
+            their own, with ``.2``, ``.3`` and so on after this name.
         checkpoint_seconds : float
             Seconds between two saves.
         scratch : path, optional
@@ -265,8 +272,11 @@ class StreamMethods:
             "batch_size": batch_size,
             "training_batch_size": training_batch_size,
             "directions": directions,
+            "modes": modes,
         }
         _check(method, shards, sizes, checkpoint_seconds)
+        if modes > 1 and not isinstance(choices, DefaultChoices):
+            raise InputError(f"modes={modes} is for the default preset; the paper's posterior lies around one mode.")
         source = open_source(data)
         roles = Roles(time, event, entry, weight)
         columns = None if features is None else [*features, *roles.names.values()]
@@ -278,20 +288,30 @@ class StreamMethods:
             survey = stream.survey()
             encoding = stream.encoding(survey, standardise=model.standardise)
             plan = _plan(survey.rows, method, sizes)
-            keeper: Keeper = NoKeeper()
+            mode_seeds = _mode_seeds(int(seeds[0]), modes)
+            keepers: list[Keeper] = [NoKeeper() for _ in mode_seeds]
             if checkpoint is not None:
-                fingerprint = _fingerprint(survey, encoding, choices, plan, int(seeds[0]))
-                keeper = Checkpoint(checkpoint, fingerprint, team, every=checkpoint_seconds)
+                keepers = [
+                    Checkpoint(
+                        os.fspath(checkpoint) + (f".{number}" if number > 1 else ""),
+                        _fingerprint(survey, encoding, choices, plan, seed),
+                        team,
+                        every=checkpoint_seconds,
+                    )
+                    for number, seed in enumerate(mode_seeds, 1)
+                ]
             folder = None if scratch is None else os.fspath(scratch)
             with (
                 explained("the fit", _MEMORY_ADVICE),
                 closing(stream.pack(survey, encoding, int(seeds[0]), folder)) as rows,
             ):
-                fitter = StreamFitter(
-                    rows, survey, len(encoding.outputs), plan, int(seeds[0]), team, keeper, model.verbose
-                )
-                result = fitter.fit(choices)
-        _keep(model, result, survey, encoding, roles, int(seeds[1]))
+                results = []
+                for number, (seed, keeper) in enumerate(zip(mode_seeds, keepers, strict=True), 1):
+                    told = f" (mode {number} of {modes})" if modes > 1 else ""
+                    width = len(encoding.outputs)
+                    fitter = StreamFitter(rows, survey, width, plan, seed, team, keeper, model.verbose, told)
+                    results.append(fitter.fit(choices))
+        _keep(model, results, survey, encoding, roles, int(seeds[1]))
         for message in model.diagnostics_.messages:
             warnings.warn(message, ConvergenceWarning, stacklevel=2)
         fitted: NeuralSurv = model
@@ -302,6 +322,11 @@ def _choices() -> set[str]:
     from dataclasses import fields
 
     return {"preset", *(f.name for f in fields(Choices)), *(f.name for f in fields(DefaultChoices))}
+
+
+def _mode_seeds(seed: int, modes: int) -> list[int]:
+    """Return the seed of the fit around each mode; the first does not depend on how many there are."""
+    return [seed, *map(int, np.random.default_rng([seed, 1]).integers(2**31 - 1, size=modes - 1))]
 
 
 def _check(method: str, shards: str, sizes: dict[str, int | None], seconds: float) -> None:
@@ -351,13 +376,18 @@ def _fingerprint(
     }
 
 
-def _keep(model: Any, result: StreamFit, survey: Survey, encoding: Encoding, roles: Roles, draw_seed: int) -> None:
-    model.posterior_ = Posterior(
-        result.phi, result.theta, result.theta_star, result.network, result.normaliser, result.rho
-    )
-    model.elbo_ = np.array(result.settled.elbo)
-    model.diagnostics_ = _diagnose(result)
-    model.phi_prior_ = result.phi_prior
+def _keep(
+    model: Any, results: list[StreamFit], survey: Survey, encoding: Encoding, roles: Roles, draw_seed: int
+) -> None:
+    parts = [Posterior(r.phi, r.theta, r.theta_star, r.network, r.normaliser, r.rho) for r in results]
+    model.posterior_ = parts[0] if len(parts) == 1 else MixedPosterior.of(tuple(parts))
+    # On average over the modes, which is a bound for the mixture as well. Where one was done before the others, it
+    # stays where it ended.
+    longest = max(len(result.settled.elbo) for result in results)
+    traces = [np.pad(r.settled.elbo, (0, longest - len(r.settled.elbo)), mode="edge") for r in results]
+    model.elbo_ = np.mean(traces, axis=0)
+    model.diagnostics_ = _joined([_diagnose(result) for result in results])
+    model.phi_prior_ = results[0].phi_prior
     model.time_scale_ = survey.last_time
     model.encoding_ = encoding
     times = survey.times.time
@@ -372,6 +402,25 @@ def _keep(model: Any, result: StreamFit, survey: Survey, encoding: Encoding, rol
     model.n_features_in_ = len(encoding.columns)
     model.feature_names_in_ = np.array([column.name for column in encoding.columns], dtype=object)
     model._draw_seed = draw_seed
+
+
+def _joined(found: list[Diagnostics]) -> Diagnostics:
+    """Return the diagnostics of all modes as one: averages, and everything that is wrong with any of them."""
+    first = found[0]
+    if len(found) == 1:
+        return first
+    messages = [f"mode {k + 1}: {text}" for k, each in enumerate(found) for text in each.messages]
+    return replace(
+        first,
+        converged=all(each.converged for each in found),
+        sweeps=sum(each.sweeps for each in found),
+        latent_points=float(np.mean([each.latent_points for each in found])),
+        latent_share=float(np.mean([each.latent_share for each in found])),
+        lost_information=max(each.lost_information for each in found),
+        scales={name: float(np.exp(np.mean([np.log(each.scales[name]) for each in found]))) for name in first.scales},
+        messages=tuple(messages),
+        modes=len(found),
+    )
 
 
 def _diagnose(result: StreamFit) -> Diagnostics:

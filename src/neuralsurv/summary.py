@@ -79,6 +79,8 @@ def summarise(model: NeuralSurv) -> Summary:
             *(("Posterior", f"scale of the {name}", f"{scale:.3f}") for name, scale in found.scales.items()),
             ("Posterior", "settings averaged over", str(found.settings)),
         ]
+        if found.modes > 1:
+            rows.append(("Posterior", "modes averaged over", str(found.modes)))
     else:
         objectives = ", ".join(f"{value:.2f}" for value in found.mode_objectives)
         phi = f"{posterior.phi.mean:.3f} [{low:.3f}, {high:.3f}] in scaled time"

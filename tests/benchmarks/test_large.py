@@ -49,7 +49,7 @@ def test_stored_runs_grow_linearly_and_their_memory_does_not():
 
 def test_stored_scores_are_of_the_same_rows():
     records = [json.loads(line) for line in (FOLDER / "sac3.jsonl").read_text().splitlines()]
-    runs = {(record["method"], record["split"]): record for record in records}
+    runs = {(record["method"], record["split"]): record for record in records if record["method"] in SAC3.METHODS}
     splits = {number for _, number in runs}
     assert len(splits) > 1
     assert {(name, number) for name in SAC3.METHODS for number in splits} == runs.keys()

@@ -88,3 +88,12 @@ def test_a_process_that_torchrun_stops_says_why(monkeypatch):
     with pytest.raises(ProcessLostError, match=message), stream_fitting._told_to_stop(stream_fitting.Path("state")):
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_several_modes(rows, tmp_path):
+    out = tmp_path / "m.neuralsurv"
+    ended = run("fit", rows, "--stream", *ROLES, *QUICK, "--modes", "2", "--out", out)
+    assert ended.code == 0, ended.err
+    assert "modes averaged over" in ended.out
+    assert len(neuralsurv.load(out).posterior_.parts) == 2
+    assert "are for rows that stream; add --stream" in refused("fit", rows, *ROLES, "--out", out, "--modes", "2")

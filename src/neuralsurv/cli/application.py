@@ -130,6 +130,7 @@ def fit(
     passes: a.Passes = None,
     training_passes: a.TrainingPasses = None,
     batch_size: a.BatchSize = None,
+    modes: a.Modes = None,
     checkpoint: a.CheckpointFile = None,
     own_rows: a.OwnRows = False,
     config: a.ConfigFile = None,
@@ -148,7 +149,9 @@ def fit(
 
     settings, found = _settings(locals(), config)
     model = {**found.model, **model_settings(preset, hidden, seed, draws, setting)}
-    streamed = stream_fitting.StreamSettings(stream, method, passes, training_passes, batch_size, checkpoint, own_rows)
+    streamed = stream_fitting.StreamSettings(
+        stream, method, passes, training_passes, batch_size, modes, checkpoint, own_rows
+    )
     if streamed.wanted:
         messages = Messages(machine=json, quiet=quiet)
         stream_fitting.run(settings, streamed, model, out or found.out, force=force, messages=messages)

@@ -126,6 +126,9 @@ Method = Annotated[
 Passes = Annotated[int | None, _option("--passes", "Passes of the mini-batch method.", _STREAM, "N")]
 TrainingPasses = Annotated[int | None, _option("--training-passes", "Passes of feature learning.", _STREAM, "N")]
 BatchSize = Annotated[int | None, _option("--batch-size", "Rows of a mini-batch step.", _STREAM, "N")]
+Modes = Annotated[
+    int | None, _option("--modes", "Modes that the posterior lies around; so many times the work.", _STREAM, "N")
+]
 CheckpointFile = Annotated[
     Path | None, _option("--checkpoint", "Save the state here, and go on from it if it is there.", _STREAM, "FILE")
 ]

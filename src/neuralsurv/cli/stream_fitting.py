@@ -34,8 +34,8 @@ class StreamSettings:
         Whether ``--stream`` was given.
     method : str
         ``auto``, ``exact`` or ``mini-batch``.
-    passes, training_passes, batch_size : int or None
-        Passes and rows of a step; the estimator's own if None.
+    passes, training_passes, batch_size, modes : int or None
+        Passes, rows of a step, and modes; the estimator's own if None.
     checkpoint : Path or None
         Where the state is saved.
     own_rows : bool
@@ -47,6 +47,7 @@ class StreamSettings:
     passes: int | None = None
     training_passes: int | None = None
     batch_size: int | None = None
+    modes: int | None = None
     checkpoint: Path | None = None
     own_rows: bool = False
 
@@ -59,13 +60,13 @@ class StreamSettings:
         """Refuse settings of a stream where there is none."""
         if self != StreamSettings():
             raise InputError(
-                "--method, --passes, --training-passes, --batch-size, --checkpoint and --own-rows are for rows that "
-                "stream; add --stream."
+                "--method, --passes, --training-passes, --batch-size, --modes, --checkpoint and --own-rows are for "
+                "rows that stream; add --stream."
             )
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of ``fit_stream``."""
-        given = {"passes": self.passes, "training_passes": self.training_passes, "batch_size": self.batch_size}
+        given = {name: getattr(self, name) for name in ("passes", "training_passes", "batch_size", "modes")}
         return {
             "method": self.method,
             "checkpoint": self.checkpoint,

@@ -158,6 +158,8 @@ class StreamFitter:
         Where snapshots go.
     verbose : bool or "auto"
         Whether to show progress.
+    told : str
+        What the progress says after its title.
     """
 
     rows: PackedRows
@@ -168,6 +170,7 @@ class StreamFitter:
     team: Team
     keeper: Keeper
     verbose: bool | str | int
+    told: str = ""
 
     def fit(self, choices: Choices | DefaultChoices) -> StreamFit:
         """Learn features, linearise there, and infer the posterior."""
@@ -267,7 +270,7 @@ class StreamFitter:
         )
         plan = self.plan
         training = Training(plan.training_passes, plan.training_blocks, plan.rate, self.seed, noisy=model.noisy)
-        with bar("learning features", training.steps(self.rows.blocks), self._shown) as advance:
+        with bar("learning features" + self.told, training.steps(self.rows.blocks), self._shown) as advance:
             return learn_features(
                 objective,
                 self.rows,
@@ -316,7 +319,7 @@ class StreamFitter:
     def _settle(self, terms: Terms, mode: Tensor, log_scales: Tensor, tolerance: float, most: int) -> Settled:
         plan = self.plan
         title = "sweeps over all rows" if plan.exact else "natural-gradient steps"
-        with bar(title, None, self._shown) as advance:
+        with bar(title + self.told, None, self._shown) as advance:
             problem = Inference(
                 terms,
                 self.rows,
