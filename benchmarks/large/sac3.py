@@ -265,8 +265,8 @@ def modes(records: list[dict[str, Any]]) -> str:
     said = {name: several(records, name, form) for name, form in _SAID.items()}
     return (
         f"\nWith `modes=3`, on split {where}: calibration error {said['calibration_error']}; distance from the truth "
-        f"{said['distance_from_truth']}; IBS {said['ibs']}; log-likelihood {said['log_likelihood']}; the bands hold the "
-        f"true probability in {said['coverage_90']} of the cases, at a mean width of {said['width_90']}; "
+        f"{said['distance_from_truth']}; IBS {said['ibs']}; log-likelihood {said['log_likelihood']}; the bands hold "
+        f"the true probability in {said['coverage_90']} of the cases, at a mean width of {said['width_90']}; "
         f"{said['fit_cpu_seconds']} CPU seconds.\n"
     )
 
