@@ -23,9 +23,9 @@ CLOSE = 1e-8
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """1,000 rows: four chunks, so that the shares of two and three processes are uneven."""
+    """1,300 rows: five chunks, so that the shares of two and three processes are uneven, and noise while learning."""
     made = tmp_path_factory.mktemp("rows")
-    cohort = lognormal_cohort(1000, noise=1, seed=2)
+    cohort = lognormal_cohort(1300, noise=1, seed=2)
     cohort.x.assign(time=cohort.time, event=cohort.event).to_parquet(made / "rows.parquet")
     return made
 
@@ -72,7 +72,7 @@ def test_fits_of_several_processes_are_those_of_one(count, folder, alone, tmp_pa
     for method in ("exact", "mini-batch"):
         for name, expected in alone[method].items():
             np.testing.assert_allclose(found[f"{method} shared {name}"], expected, rtol=CLOSE, atol=CLOSE)
-    # Rows of their own: 600 and 400, and with three processes one without a single row. Blocks differ from those of
+    # Rows of their own: 600 and 700, and with three processes one without a single row. Blocks differ from those of
     # one process that has all rows, so features are trained in another order; sums that do not depend on it agree.
     for name in ("center", "scale"):
         np.testing.assert_allclose(found[f"exact own {name}"], alone["exact"][name], rtol=CLOSE)
