@@ -55,13 +55,18 @@ def told_by(directions, rows, curvature, slope):
     return Information(reduced.T @ (curvature[:, None] * reduced), reduced.T @ slope, float(curvature @ across))
 
 
-def test_with_all_directions_a_belief_is_the_gaussian_of_the_plain_solver():
-    directions = Directions(PRIOR, None, 12)
+@pytest.mark.parametrize(
+    "directions",
+    [Directions(PRIOR, None, 12), partial_directions(7), partial_directions(7, SHAPE)],
+    ids=["as they are", *SHAPES],
+)
+def test_with_all_directions_a_belief_is_the_gaussian_of_the_plain_solver(directions):
     precision = PRIOR.at(SCALES).precision
     plain = PrimalSolver(DenseRows(ROWS), precision).solve(CURVATURE, SLOPE)
     told = told_by(directions, ROWS, CURVATURE, SLOPE)
     belief, gaussian = directions.believe(told, SCALES), directions.gaussian(told, SCALES)
-    mean, variance = belief.moments(ROWS / UNIT.sqrt(), torch.zeros(60, dtype=torch.float64))
+    basis = torch.eye(12, dtype=torch.float64) if directions.basis is None else directions.basis
+    mean, variance = belief.moments(in_units(directions, ROWS) @ basis, torch.zeros(60, dtype=torch.float64))
     torch.testing.assert_close(mean, ROWS @ plain.mean)
     torch.testing.assert_close(variance, plain.variance(ROWS))
     torch.testing.assert_close(gaussian.mean, plain.mean)

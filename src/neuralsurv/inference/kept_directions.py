@@ -214,13 +214,11 @@ class Directions:
         trace = float((precision * (belief.inverse_factor.T @ belief.inverse_factor)).sum())
         square = float(belief.mean @ precision @ belief.mean)
         log_det = -2 * float(belief.inverse_factor.diagonal().log().sum())
-        inside = trace + square - self.rank + log_det + 2 * float(self.scales(log_scales).log().sum())
-        if not self._others:
-            return 0.5 * inside
-        tail = self._tail_variance(log_scales)
-        across = self._mass_across * belief.across / tail - self._others * (1 + math.log(belief.across / tail))
-        shape = 0.0 if self.shape is None else float(self.shape.log().sum())
-        return 0.5 * (inside + across - shape)
+        found = trace + square - self.rank + log_det + 2 * float(self.scales(log_scales).log().sum())
+        if self._others:
+            ratio = belief.across / self._tail_variance(log_scales)
+            found += self._mass_across * ratio - self._others * (1 + math.log(ratio))
+        return 0.5 * (found if self.shape is None else found - float(self.shape.log().sum()))
 
     def learn_scales(self, told: Information, log_scales: Tensor) -> Tensor:
         """Return the scales of the highest evidence for what the rows say, with the hyper-prior.
