@@ -233,7 +233,7 @@ class StreamMethods:
         modes : int
             How many modes the posterior lies around. Features are learned so many times, each time from another random
             draw of the network, and predictions average over all of them: so many times the work, for curves closer to
-            the truth and wider bands that hold it more often. For the default preset.
+            the truth and wider bands, which hold it more often. For the default preset.
         checkpoint : path, optional
             A file that the state is saved to; if it is there, the fit goes on from it. Further modes have files of
             their own, with ``.2``, ``.3`` and so on after this name.
