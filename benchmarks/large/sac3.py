@@ -193,24 +193,24 @@ def write_table() -> None:
     # Seconds of another day may be those of another machine.
     timed = [number for number in splits if len({latest[name, number]["date"] for name in METHODS}) == 1]
     lines = [
-        "| method | C-index | IBS | log-likelihood | calibration error | distance from the truth | D-calibration p | "
-        "KM-calibration | CPU s |",
+        "| method | C-index | IBS | log-likelihood | calibration error | distance from the truth | D-calibration | "
+        "KM-calibration, 10⁻⁵ | CPU s |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name in METHODS:
         records = [latest[name, number] for number in splits]
         if records:
             columns = (
-                several(records, "c_index", ".4f"),
-                several(records, "ibs", ".4f"),
-                several(records, "log_likelihood", ".3f"),
-                several(records, "calibration_error", ".4f"),
-                several(records, "distance_from_truth", ".4f"),
-                several(records, "d_calibration_p", ".2g"),
-                several(records, "km_calibration", ".1f", 1e5) + " (·10⁻⁵)",
-                several([record for record in records if record["split"] in timed], "fit_cpu_seconds", ".0f"),
+                spread(records, "c_index", ".4f"),
+                spread(records, "ibs", ".4f"),
+                spread(records, "log_likelihood", ".3f"),
+                spread(records, "calibration_error", ".4f"),
+                spread(records, "distance_from_truth", ".4f"),
+                f"{sum(record['d_calibration_p'] > 0.05 for record in records)} of {len(records)}",
+                spread(records, "km_calibration", ".1f", 1e5),
+                spread([record for record in records if record["split"] in timed], "fit_cpu_seconds", ".0f"),
             )
-            lines.append(f"| {'NeuralSurv, streamed' if name == 'ours' else name} | " + " | ".join(columns) + " |")
+            lines.append(f"| {_shown(name)} | " + " | ".join(columns) + " |")
     dates = sorted({record["date"] for record in latest.values()})
     TABLE.write_text(
         "# SAC3, 95,000 training and 5,000 test rows\n\nWritten by `python benchmarks/large/sac3.py table`; run on "
@@ -218,20 +218,36 @@ def write_table() -> None:
         "that were fixed beforehand. CoxTime and PCHazard have "
         f"{HIDDEN[0]}–{HIDDEN[1]} units, at most {EPOCHS} epochs and stop early by {STOP_ROWS:,} of the rows; "
         f"ours has as many units, {TRAINING_PASSES} passes of feature learning, {DIRECTIONS} directions, and "
-        "stops by nothing.\n\n" + "\n".join(lines) + "\n"
-        f"\n*Calibration error*: at nine times (deciles of the training times) the test rows are put into "
+        "stops by nothing. Each cell: the mean over the splits, and in brackets the lowest and the highest.\n\n"
+        + "\n".join(lines)
+        + f"\n\n*Calibration error*: at nine times (deciles of the training times) the test rows are put into "
         f"{CALIBRATION_GROUPS} groups by their predicted probability; root mean square, over groups and times, of the "
         "difference between the mean prediction and the mean probability from which the rows were simulated, less what "
         "the finite groups add. *Distance from the truth*: the mean absolute difference person by person. "
-        "*D-calibration*: the p-value that the probabilities of the test rows are uniform. *KM-calibration*: the "
+        "*D-calibration*: on how many splits the p-value that the probabilities of the test rows are uniform is above "
+        "0.05. *KM-calibration*: the "
         "squared distance of the mean curve from Kaplan–Meier's. Kaplan–Meier says the same of everybody, and is "
         "calibrated: calibration is worth something together with a small distance from the truth. *CPU s*: of splits "
         f"{', '.join(map(str, timed))}, on which all methods were run on one day.\n"
+        + by_split(latest, splits)
         + comparison(latest, splits)
         + bands([latest["ours", number] for number in splits])
         + modes([latest[SEVERAL, number] for number in splits if (SEVERAL, number) in latest])
     )
     print(TABLE.read_text())
+
+
+def _shown(name: str) -> str:
+    return "NeuralSurv, streamed" if name == "ours" else name
+
+
+def by_split(latest: dict[tuple[str, int], dict[str, Any]], splits: list[int]) -> str:
+    """Return the table of the calibration errors of every split."""
+    lines = ["", "| calibration error, split | " + " | ".join(map(str, splits)) + " |", "|---|" + "--:|" * len(splits)]
+    for name in METHODS:
+        cells = [format(latest[name, number]["calibration_error"], ".4f") for number in splits]
+        lines.append(f"| {_shown(name)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def comparison(latest: dict[tuple[str, int], dict[str, Any]], splits: list[int]) -> str:
@@ -252,8 +268,8 @@ def comparison(latest: dict[tuple[str, int], dict[str, Any]], splits: list[int])
 def bands(records: list[dict[str, Any]]) -> str:
     """Return the sentence on our bands, which the rivals do not have."""
     return (
-        f"\nOur 90 % bands hold the true probability in {several(records, 'coverage_90', '.2f')} of the cases, at a "
-        f"mean width of {several(records, 'width_90', '.3f')}.\n"
+        f"\nOur 90 % bands hold the true probability in {spread(records, 'coverage_90', '.2f')} of the cases, at a "
+        f"mean width of {spread(records, 'width_90', '.3f')}.\n"
     )
 
 
@@ -271,9 +287,17 @@ def modes(records: list[dict[str, Any]]) -> str:
     )
 
 
-def several(records: list[dict[str, Any]], name: str, form: str, factor: float = 1) -> str:
+def several(records: list[dict[str, Any]], name: str, form: str) -> str:
     """Return the figures of the splits, in their order."""
-    return ", ".join(format(factor * record[name], form) for record in records)
+    return ", ".join(format(record[name], form) for record in records)
+
+
+def spread(records: list[dict[str, Any]], name: str, form: str, factor: float = 1) -> str:
+    """Return mean, lowest and highest of the figures of the splits."""
+    if not records:
+        return "–"
+    values = [factor * record[name] for record in records]
+    return f"{np.mean(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
 def main() -> None:
