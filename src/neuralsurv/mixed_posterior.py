@@ -56,7 +56,7 @@ class MixedPosterior(Posterior):
         return cls(first.phi, theta, first.theta_star, first.network, first.normaliser, first.rho, parts)
 
     def draw(self, count: int, seed: int) -> MixedDraws:
-        """Return `count` joint draws; the parts have equal shares, up to one draw, in random order."""
+        """Return `count` joint draws; the parts take turns in a random order, so their shares differ by one at most."""
         generator = torch.Generator().manual_seed(seed)
         part = torch.randperm(len(self.parts), generator=generator)[torch.arange(count) % len(self.parts)]
         theta = torch.empty(count, self.network.size, dtype=torch.float64)
