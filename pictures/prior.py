@@ -11,13 +11,13 @@ from torch import Tensor
 
 from neuralsurv import NeuralSurv
 from neuralsurv.data.simulate import Cohort
-from neuralsurv.inference.additive_model import build_prior
+from neuralsurv.inference.choices import DEFAULT, PAPER
+from neuralsurv.inference.default.structure import build_prior
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import hazard
 from neuralsurv.model.network import MLP
 from neuralsurv.model.prior import Gamma, WeightPrior
-from neuralsurv.posterior import Draws
-from neuralsurv.presets import DEFAULT, PAPER
+from neuralsurv.posterior.gaussian import Draws
 from pictures.sheet import BLUE, label, panels, save
 
 DRAWS = 25

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from neuralsurv.plots import COLOURS
+from neuralsurv.prediction.plots import COLOURS
 
 BLUE, RED, GREEN = COLOURS[:3]
 GREY = "0.55"

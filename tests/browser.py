@@ -31,6 +31,12 @@ KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "PageUp": 33, "PageDown": 
         "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}  # fmt: skip
 
 
+def at_home_in(folder: str) -> dict[str, str]:
+    """Return the variables under which Chromium writes into a folder only: not every home can be written."""
+    places = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "TMPDIR")
+    return {**os.environ, **dict.fromkeys(places, folder)}
+
+
 class Browser:
     """One page in one browser."""
 
@@ -45,6 +51,7 @@ class Browser:
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env=at_home_in(self._folder.name),
         )
         os.close(to_browser)
         os.close(from_browser)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from neuralsurv.data.features import Encoding
-from neuralsurv.model.hazard import ClosedForm, Half, MonteCarlo, Normaliser
+from neuralsurv.model.hazard import ClosedForm, Constant, MonteCarlo, Normaliser
 from neuralsurv.model.network import MLP
 from neuralsurv.model.prior import Gamma, WeightPrior
-from neuralsurv.posterior import Posterior
-from neuralsurv.predictor import Predictor
+from neuralsurv.posterior.gaussian import Posterior
+from neuralsurv.prediction.predictor import Predictor
 from neuralsurv.solvers.primal import PrimalGaussian
 
 NAMES = ("age", "dose")
@@ -22,7 +22,7 @@ def normaliser_of(kind: str, network: MLP, star: Tensor) -> Normaliser:
     """Return a normaliser; the last two differ from point to point (the closed form because it is taken at `star`)."""
     prior = WeightPrior.isotropic(network.size)
     kinds: dict[str, Normaliser] = {
-        "half": Half(),
+        "half": Constant(0.5),
         "closed-form": ClosedForm(network, prior, star),
         "monte-carlo": MonteCarlo(network, prior, draws=8, seed=3),
     }

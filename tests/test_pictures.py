@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from neuralsurv import NeuralSurv
 from neuralsurv.data.simulate import lognormal_cohort
-from neuralsurv.presets import DEFAULT
+from neuralsurv.inference.choices import DEFAULT
 from pictures.algorithm import (
     bound_curvature,
     draw_bound,

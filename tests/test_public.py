@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -7,12 +8,13 @@ import neuralsurv
 
 
 def test_public_names_are_there():
-    from neuralsurv.estimator import NeuralSurv
-    from neuralsurv.model_file import load
+    from neuralsurv.estimator.model_file import load
+    from neuralsurv.estimator.neuralsurv import NeuralSurv
 
     assert neuralsurv.NeuralSurv is NeuralSurv
     assert neuralsurv.load is load
-    assert dir(neuralsurv) == ["NeuralSurv", "__version__", "load"]
+    assert dir(neuralsurv) == ["NeuralSurv", "__version__", "load", "metrics"]
+    assert neuralsurv.metrics.brier_score is import_module("neuralsurv.metrics").brier_score
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -22,5 +24,5 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_importing_the_package_alone_imports_nothing_heavy():
     code = "import sys, neuralsurv; print(sorted({'torch', 'pandas', 'sklearn', 'scipy', 'numpy'} & set(sys.modules)))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, encoding="utf-8")
     assert found.stdout.strip() == "[]"

@@ -56,11 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import atheris
 
     with atheris.instrument_imports(
-        include=["neuralsurv.storage", "neuralsurv.model_file", "neuralsurv.posterior_file"]
+        include=["neuralsurv.files.format", "neuralsurv.estimator.model_file", "neuralsurv.files.posterior_part"]
     ):
-        import neuralsurv.model_file
-        import neuralsurv.posterior_file
-        import neuralsurv.storage
+        import neuralsurv.estimator.model_file
+        import neuralsurv.files.format
+        import neuralsurv.files.posterior_part
     from fuzz_files import originals, read_bytes
 
     import neuralsurv

@@ -17,9 +17,9 @@ from neuralsurv import NeuralSurv
 from neuralsurv.data.canonical import Rows, canonical_rows
 from neuralsurv.data.episodes import check_episodes
 from neuralsurv.data.features import Encoding
-from neuralsurv.data.whole_table import read_table
+from neuralsurv.data.table import read_table
 from neuralsurv.errors import InputError, NeuralSurvError, NeuralSurvWarning
-from neuralsurv.prediction import Prediction
+from neuralsurv.prediction.prediction import Prediction
 
 SLACK = 1e-9
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzz_choices import Choices
+from fuzz_choices import PaperChoices
 from fuzz_cohort import BrokenPromiseError, attempt
 
 import neuralsurv
-from neuralsurv.storage import _digest
+from neuralsurv.files.format import _digest
 
 # More address space than this, beyond what the process has, is not given to a reader of files of a few kilobytes.
 _ROOM = 2**30
@@ -141,7 +141,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, part in inner for place in _places(part, (*path, key)))]
 
 
-def _put(pick: Choices, header: dict[str, Any]) -> str:
+def _put(pick: PaperChoices, header: dict[str, Any]) -> str:
     places = _places(header)[1:]
     place = places[(pick.below(256) * 256 + pick.below(256)) % len(places)]
     target: Any = header
@@ -160,7 +160,7 @@ def _put(pick: Choices, header: dict[str, Any]) -> str:
     return "field changed"
 
 
-def _spoil_array(pick: Choices, outer: dict[str, Any], body: bytes) -> bytes:
+def _spoil_array(pick: PaperChoices, outer: dict[str, Any], body: bytes) -> bytes:
     names = [name for name in outer if name != "__metadata__"]
     entry = outer[names[pick.below(len(names))]]
     start, stop = entry["data_offsets"]
@@ -180,7 +180,7 @@ def _spoil_array(pick: Choices, outer: dict[str, Any], body: bytes) -> bytes:
 
 def damaged(data: bytes) -> tuple[str, bytes]:
     """Return how a file was damaged, and the file."""
-    pick = Choices(data)
+    pick = PaperChoices(data)
     whole = originals()[pick.one(tuple(_SETTINGS))]
     way = pick.below(8)
     if way in (0, 1, 2, 3, 4):

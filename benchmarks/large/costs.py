@@ -105,7 +105,7 @@ def measured(rows: int, covariates: int, units: int, nodes: int, directions: int
     import torch
 
     from neuralsurv import NeuralSurv
-    from neuralsurv.inference import stochastic
+    from neuralsurv.inference.stream import natural_gradient as stochastic
 
     random = np.random.default_rng(0)
     x = random.normal(size=(rows, covariates))
@@ -160,7 +160,8 @@ def check() -> None:
         + "\n\n## A billion rows, by the formula\n\n"
         + foretell(10**9, 64, 32, 10, 64, 12, 200)
         + "\nMini-batch steps over many machines send a sum for every step: with so many rows, few exact passes after "
-        "feature learning are cheaper. `--rows`, `--machines` and the other options are for other sizes.\n"
+        "feature learning are cheaper. `--rows`, `--machines` and the other options are for other sizes.\n",
+        encoding="utf-8",
     )
 
 

@@ -185,7 +185,7 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
 def write_table() -> None:
     """Write the table from the latest full run of each method, of the splits on which all have been run."""
     latest: dict[tuple[str, int], dict[str, Any]] = {}
-    for line in RESULTS.read_text().splitlines():
+    for line in RESULTS.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         if record["train_rows"] == 95_000:
             latest[record["method"], record["split"]] = record
@@ -232,9 +232,10 @@ def write_table() -> None:
         + by_split(latest, splits)
         + comparison(latest, splits)
         + bands([latest["ours", number] for number in splits])
-        + modes([latest[SEVERAL, number] for number in splits if (SEVERAL, number) in latest])
+        + modes([latest[SEVERAL, number] for number in splits if (SEVERAL, number) in latest]),
+        encoding="utf-8",
     )
-    print(TABLE.read_text())
+    print(TABLE.read_text(encoding="utf-8"))
 
 
 def _shown(name: str) -> str:

@@ -110,12 +110,14 @@ def fit(folder: str) -> dict[str, Any]:
 
 def in_a_fresh_process(*step: str) -> str:
     """Run one step of this file as a command and return what it printed."""
-    return subprocess.run([sys.executable, __file__, *step], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        [sys.executable, __file__, *step], check=True, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    ).stdout
 
 
 def write_table() -> None:
     """Write the table from the latest record of each size."""
-    latest = {record["rows"]: record for record in map(json.loads, RESULTS.read_text().splitlines())}
+    latest = {record["rows"]: record for record in map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines())}
     sizes = sorted(latest)
     lines = [
         "| rows | Parquet | CPU seconds | a million rows | wall seconds | peak memory | error of S |",
@@ -136,9 +138,10 @@ def write_table() -> None:
         "CPU seconds tell more than wall seconds).\n\n"
         + "\n".join(lines)
         + f"\n\nCPU seconds grow with the rows to the power of {power:.2f}; peak memory by "
-        f"{last['peak_mib'] - first['peak_mib']:.0f} MiB from the first row of the table to the last.\n"
+        f"{last['peak_mib'] - first['peak_mib']:.0f} MiB from the first row of the table to the last.\n",
+        encoding="utf-8",
     )
-    print(TABLE.read_text())
+    print(TABLE.read_text(encoding="utf-8"))
 
 
 def main(arguments: list[str]) -> None:

@@ -80,7 +80,9 @@ def predict(file: str, people: int, times: int) -> dict[str, Any]:
 
 def in_a_fresh_process(*step: str) -> dict[str, Any]:
     """Run one step of this file as a command and return what it found."""
-    done = subprocess.run([sys.executable, __file__, *step], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, __file__, *step], check=True, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

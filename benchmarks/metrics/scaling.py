@@ -107,7 +107,9 @@ def measure(whose: str, metric: str, rows: int) -> dict[str, float]:
 def in_a_fresh_process(whose: str, metric: str, rows: int) -> dict[str, float]:
     """Run one measurement of this file as a command and return what it found."""
     command = [sys.executable, __file__, "--measure", whose, metric, "--rows", str(rows)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD})
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD}, encoding="utf-8"
+    )
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 

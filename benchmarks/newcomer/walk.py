@@ -107,7 +107,12 @@ def walk(folder: Path, *, install: bool) -> list[dict[str, object]]:
         began, spent = time.perf_counter(), _cpu_seconds()
         # Each step is a shell of its own, so the environment is activated anew in each.
         done = subprocess.run(
-            ["bash", "-c", f"{before} && {command}"], cwd=folder, env=variables, capture_output=True, text=True
+            ["bash", "-c", f"{before} && {command}"],
+            cwd=folder,
+            env=variables,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
         )
         seconds, cpu = time.perf_counter() - began, _cpu_seconds() - spent
         if done.returncode:

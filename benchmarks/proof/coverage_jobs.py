@@ -19,9 +19,9 @@ from neuralsurv import NeuralSurv
 from neuralsurv.data import simulate
 from neuralsurv.data.simulate import Cohort
 from neuralsurv.errors import NeuralSurvError, NeuralSurvWarning
-from neuralsurv.inference.additive_model import build_network, build_prior
+from neuralsurv.inference.choices import DefaultChoices, resolve
+from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.metrics import band_coverage, band_coverage_by_time, simultaneous_band_coverage
-from neuralsurv.presets import DefaultChoices, resolve
 
 # SAC's own follow-up ends when a fifth have no event yet; a later end makes room for 20 % censoring.
 DESIGNS = {

@@ -47,7 +47,7 @@ def measured(rows: int, columns: int, **settings: Any) -> tuple[float, float]:
         code = ended(forked(work))
         if code:
             raise SystemExit(f"a fit of {rows} rows ended with code {code}")
-        estimate, taken = json.loads(report.read_text())
+        estimate, taken = json.loads(report.read_text(encoding="utf-8"))
     return estimate, taken
 
 

@@ -116,7 +116,8 @@ def kills_during_stream(rounds: int, chance: random.Random, folder: Path) -> Out
     def fit(state: Path | None) -> NeuralSurv:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NeuralSurvWarning)
-            return quiet().fit_stream([table], **settings, checkpoint=state, checkpoint_seconds=0)
+            every = {} if state is None else {"checkpoint_seconds": 0}
+            return quiet().fit_stream([table], **settings, checkpoint=state, **every)
 
     began = time.perf_counter()
     whole = fit(None)
@@ -151,7 +152,7 @@ def kills_during_store(rounds: int, chance: random.Random, folder: Path) -> Outc
         killed_after(chance.uniform(0.0, 0.1), work)
         with Store(path) as store:
             folds = {key.fold for key in store.stored()}
-        reported = {int(line) for line in said.read_text().splitlines()} if said.exists() else set()
+        reported = {int(line) for line in said.read_text(encoding="utf-8").splitlines()} if said.exists() else set()
         with closing(sqlite3.connect(path)) as connection:
             whole = connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         if not reported <= folds or not whole or folds != set(range(len(folds))):
@@ -222,7 +223,7 @@ def refusals(rounds: int, chance: random.Random, folder: Path) -> Outcome:
         report = folder / "report"
 
         def work(X: Any = X, y: Any = (time_, event), report: Path = report) -> None:
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
             room = pages * resource.getpagesize() + 2**28
             resource.setrlimit(resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
             before = peak()
@@ -236,14 +237,14 @@ def refusals(rounds: int, chance: random.Random, folder: Path) -> Outcome:
         if not report.exists():
             problems.append(f"round {number}: a fit of {rows} rows was not refused")
         else:
-            grown.append(float(report.read_text()))
+            grown.append(float(report.read_text(encoding="utf-8")))
     found = f"refused; the process had grown by at most {max(grown, default=0):.0f} MiB, the table's own copies"
     return {"rounds": rounds, "problems": problems, "found": found}
 
 
 def peak() -> float:
     """Return the largest memory that this process had, in MiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 

@@ -19,12 +19,13 @@ from gold_problems import HIDDEN, GoldProblem
 
 from neuralsurv import NeuralSurv
 from neuralsurv.errors import NeuralSurvWarning
-from neuralsurv.inference.gibbs import LinearModel, sample
+from neuralsurv.inference.exact.chains import TAIL
+from neuralsurv.inference.exact.sampler import LinearModel, sample
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.network import MLP
 from neuralsurv.model.prior import Gamma, WeightPrior
-from neuralsurv.posterior import Draws, Posterior
-from neuralsurv.sampled_posterior import sampled_posterior
+from neuralsurv.posterior.gaussian import Draws, Posterior
+from neuralsurv.posterior.samples import sampled_posterior
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
 SEED = 20
@@ -145,15 +146,16 @@ def draws_of(stored: Mapping[str, Any], name: str) -> np.ndarray:
 
 def convergence(survival: np.ndarray, phi: np.ndarray) -> dict[str, float]:
     """Return the worst R-hat and effective sample sizes over S (chains, draws, n, 3) and log phi (chains, draws)."""
-    import arviz
+    from arviz_stats.base import array_stats
 
     columns = [*np.moveaxis(survival.reshape(*phi.shape, -1), 2, 0)]
     if np.ptp(phi) > 0:
         columns.append(np.log(phi))
+    values = np.stack(columns)
     return {
-        "r_hat": max(float(arviz.rhat(one)) for one in columns),
-        "ess_bulk": min(float(arviz.ess(one, method="bulk")) for one in columns),
-        "ess_tail": min(float(arviz.ess(one, method="tail")) for one in columns),
+        "r_hat": float(array_stats.rhat(values).max()),
+        "ess_bulk": float(array_stats.ess(values, method="bulk").min()),
+        "ess_tail": float(array_stats.ess(values, method="tail", prob=TAIL).min()),
     }
 
 
@@ -187,7 +189,8 @@ def run_linear(problem: GoldProblem, preset: str, chains: Chains, file: Path) ->
         )
         theta, phi = result.flat()
         exact = sampled_posterior(
-            result,
+            theta,
+            phi,
             theta_star=posterior.theta_star,
             network=posterior.network,
             normaliser=posterior.normaliser,

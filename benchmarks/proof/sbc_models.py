@@ -14,22 +14,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsurv.inference import cavi
-from neuralsurv.inference.additive_model import build_network, build_prior
-from neuralsurv.inference.gaussian import Ascent
-from neuralsurv.inference.gibbs import LinearModel, sample
-from neuralsurv.inference.importance import draw_weighed
-from neuralsurv.inference.linearise import linearise, linearise_network
-from neuralsurv.inference.marginal import Target
-from neuralsurv.inference.problem import Likelihood, Problem
-from neuralsurv.model.hazard import Constant, Half, Normaliser
+from neuralsurv.inference.check.importance import draw_weighed
+from neuralsurv.inference.check.marginal import Target
+from neuralsurv.inference.choices import DEFAULT, DefaultChoices, resolve
+from neuralsurv.inference.default.expectations import Ascent
+from neuralsurv.inference.default.structure import build_network, build_prior
+from neuralsurv.inference.exact.sampler import LinearModel, sample
+from neuralsurv.inference.paper import cavi
+from neuralsurv.model.hazard import Constant, Normaliser
+from neuralsurv.model.likelihood import Likelihood, Problem
+from neuralsurv.model.linearise import linearise, linearise_network
 from neuralsurv.model.network import MLP, Network
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Gamma, Held, WeightPrior
 from neuralsurv.model.quadrature import GaussLegendre, ShiftedLog
-from neuralsurv.posterior import Draws, Posterior
-from neuralsurv.presets import DEFAULT, DefaultChoices, resolve
-from neuralsurv.sampled_posterior import DrawnWeights
+from neuralsurv.posterior.gaussian import Draws, Posterior
+from neuralsurv.posterior.samples import DrawnWeights
 from neuralsurv.solvers.interface import Gaussian
 from neuralsurv.solvers.primal import PrimalSolver
 
@@ -71,7 +71,7 @@ class DrawnModel:
         Diagonal of the prior precision.
     phi_prior : Gamma or float
         Prior of phi, or the value at which it is held.
-    normaliser : Half or Constant
+    normaliser : Constant
         Z, the same everywhere.
     """
 
@@ -124,7 +124,7 @@ def paper_model() -> DrawnModel:
     """Return the paper's priors over a small network, linearised at one draw."""
     network = MLP(PEOPLE.shape[1], (4,), "tanh")
     star = network.initial(torch.Generator().manual_seed(0))
-    return DrawnModel(network, star, WeightPrior.isotropic(network.size).precision, Gamma(1.0, 1.0), Half())
+    return DrawnModel(network, star, WeightPrior.isotropic(network.size).precision, Gamma(1.0, 1.0), Constant(0.5))
 
 
 def default_model() -> DrawnModel:

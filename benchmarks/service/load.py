@@ -77,7 +77,7 @@ class Client:
 def service(model: Path) -> Any:
     """Start the service, and give its process and port."""
     command = [sys.executable, "-m", "neuralsurv", "serve", str(model), "--port", "0", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
     try:
         assert process.stdout is not None
         yield process, urlsplit(json.loads(process.stdout.readline())["url"]).port

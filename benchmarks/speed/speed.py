@@ -39,10 +39,14 @@ def run(names: list[str]) -> None:
         for name in names:
             if turn < ROUNDS.get(name, 1):
                 output = subprocess.run(
-                    [sys.executable, __file__, "--one", name], check=True, stdout=subprocess.PIPE, text=True
+                    [sys.executable, __file__, "--one", name],
+                    check=True,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    encoding="utf-8",
                 ).stdout
                 record = {"case": name, **json.loads(output.splitlines()[-1]), **environment()}
-                with RESULTS.open("a") as file:
+                with RESULTS.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(record) + "\n")
                 print(name, {key: record[key] for key in ("seconds", "peak_mib") if key in record}, flush=True)
 
@@ -64,7 +68,7 @@ def environment() -> dict[str, Any]:
 def latest() -> dict[str, list[dict[str, Any]]]:
     """Return, for every case, its latest records, as many as it has rounds."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for line in RESULTS.read_text().splitlines():
+    for line in RESULTS.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         found.setdefault(record["case"], []).append(record)
     return {name: records[-ROUNDS.get(name, 1) :] for name, records in found.items()}
@@ -125,7 +129,7 @@ def write_table() -> None:
         "clock says that ours uses more of them. All else is processor time, which a busy machine stretches less."
         "\n\n"
     )
-    TABLE.write_text("# Speed\n\n" + head + "\n".join(lines) + "\n")
+    TABLE.write_text("# Speed\n\n" + head + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -140,7 +144,7 @@ def main() -> None:
     chosen = [name for name in CASES if not arguments.case or name.startswith(tuple(arguments.case))]
     run(chosen)
     write_table()
-    print(TABLE.read_text())
+    print(TABLE.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ def test_a_cohort_has_the_rows_that_the_paper_describes(name):
 
 
 @pytest.mark.slow
-def test_sac3_has_the_rows_that_the_paper_describes():
+def test_sac3_has_the_rows_that_the_paper_describes(tmp_path_factory):
+    assert sac3.cached_file().is_relative_to(tmp_path_factory.getbasetemp().parent)
     cohort = cohorts.load("SAC3")
     check_against(EXPECTED["SAC3"], cohort)
     np.testing.assert_allclose(cohort.frame.iloc[0, :3], [3.514681, 0.234369, -0.102007], atol=1e-6)

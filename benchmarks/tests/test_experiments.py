@@ -4,7 +4,7 @@ import pytest
 
 from neuralsurv import NeuralSurv
 from neuralsurv.errors import InputError
-from neuralsurv.presets import DEFAULT
+from neuralsurv.inference.choices import DEFAULT
 from neuralsurv_bench import cohorts, published
 from neuralsurv_bench.experiments import CHOOSING_SUBSAMPLES, EXPERIMENTS, SYNTHETIC, distinct_variants, jobs_of
 from neuralsurv_bench.methods import neuralsurv_default, neuralsurv_paper

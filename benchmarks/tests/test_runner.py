@@ -190,7 +190,7 @@ def test_progress_says_how_much_is_done_and_left(store, capsys):
 
 
 def read_log(path):
-    lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
     return [(word, int(fold), int(ticket)) for word, fold, ticket in lines]
 
 

@@ -125,10 +125,12 @@ def test_what_is_written_is_on_the_disk(store):
 
 def test_a_file_that_is_no_store_is_refused(tmp_path):
     path = tmp_path / "notes.txt"
-    path.write_text("not a database, but long enough to look like a file with a header of its own" * 10)
+    path.write_text(
+        "not a database, but long enough to look like a file with a header of its own" * 10, encoding="utf-8"
+    )
     with pytest.raises(InputError, match=r"notes\.txt cannot be used as a store .*; name another file with --store"):
         Store(path)
-    assert path.read_text().startswith("not a database")
+    assert path.read_text(encoding="utf-8").startswith("not a database")
 
 
 def test_a_store_of_another_layout_is_refused(tmp_path):

@@ -6,19 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from neuralsurv.estimator import NeuralSurv
-    from neuralsurv.model_file import load
+    from neuralsurv import metrics
+    from neuralsurv.estimator.model_file import load
+    from neuralsurv.estimator.neuralsurv import NeuralSurv
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["NeuralSurv", "__version__", "load"]
+__all__ = ["NeuralSurv", "__version__", "load", "metrics"]
 
 # Imported when first used: torch, pandas and scikit-learn take seconds that a command line or a worker may not need.
-_HOMES = {"NeuralSurv": "neuralsurv.estimator", "load": "neuralsurv.model_file"}
+_HOMES = {"NeuralSurv": "neuralsurv.estimator.neuralsurv", "load": "neuralsurv.estimator.model_file"}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public object when it is first asked for."""
+    if name == "metrics":
+        return import_module("neuralsurv.metrics")
     if name not in _HOMES:
         raise AttributeError(f"module 'neuralsurv' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -44,7 +44,7 @@ class NeuralSurvWarning(UserWarning):
 
 
 class ConvergenceWarning(NeuralSurvWarning):
-    """An iteration stopped before its tolerance was reached."""
+    """An iteration stopped before its tolerance was reached, or chains of draws have not mixed."""
 
 
 class CollapseWarning(NeuralSurvWarning):
@@ -55,9 +55,21 @@ class QuadratureWarning(NeuralSurvWarning):
     """A quadrature rule leaves out a noticeable part of the time at risk."""
 
 
+class FewEventsWarning(NeuralSurvWarning):
+    """The rows hold so few events that curves and bands are little more than the prior's."""
+
+
+class CeilingWarning(NeuralSurvWarning):
+    """The hazard comes close to the ceiling that the default preset sets it, and can hardly rise; raise `headroom`."""
+
+
+class ApproximationWarning(NeuralSurvWarning):
+    """The posterior is far from the exact one of the same model, or leaves out a noticeable part of it."""
+
+
 class StorageError(NeuralSurvError, OSError):
     """A model file could not be written or read; nothing was lost and nothing was run."""
 
 
 class ProcessLostError(NeuralSurvError, RuntimeError):
-    """A process of a distributed fit is gone; what its checkpoint holds is intact."""
+    """A process of a distributed fit is gone; a checkpoint that was written before can be gone on from."""

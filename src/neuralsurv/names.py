@@ -1,13 +1,29 @@
-"""Names that a user typed: found, or refused with the one that was probably meant."""
+"""Names that a user typed: found, or refused with the one that was probably meant; and names fit for a terminal."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from neuralsurv.errors import InputError
 
 _MOST_NAMES = 20
+# Control characters, by which a name in a file could move the cursor, set a title or hide text, and those that turn the
+# direction of writing.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    r"""Return a text from a file or a table as a terminal may show it: control characters as ``\x1b``, but for `keep`.
+
+    Examples
+    --------
+    >>> from neuralsurv.names import printable
+    >>> print(printable("\x1b[31mred"))
+    \x1b[31mred
+    """
+    return _CONTROLS.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], text)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -29,28 +29,28 @@ def test_a_small_study(study, tmp_path, capsys):
     store, page, picture = tmp_path / "store.jsonl", tmp_path / "page.md", tmp_path / "picture.png"
     assert study.main(["run", "--store", str(store), "--replicates", "1", *SMALL]) == 0
     assert "1 jobs, 0 of them stored, 1 to do" in capsys.readouterr().out
-    first = store.read_text()
+    first = store.read_text(encoding="utf-8")
     (record,) = map(json.loads, first.splitlines())
     assert (record["design"], record["rows"], record["censoring"], record["replicate"]) == ("log-normal", 25, 0.5, 0)
     widths = [record["levels"][level]["width"] for level in ("0.5", "0.8", "0.9", "0.95")]
     assert widths == sorted(widths)
     # A run that was killed while it wrote a line: the half line goes, the job is done.
-    store.write_text(first + '{"preset": "def')
+    store.write_text(first + '{"preset": "def', encoding="utf-8")
     assert study.main(["run", "--store", str(store), "--replicates", "2", *SMALL]) == 0
     assert "2 jobs, 1 of them stored, 1 to do" in capsys.readouterr().out
-    lines = store.read_text().splitlines()
+    lines = store.read_text(encoding="utf-8").splitlines()
     assert lines[0] + "\n" == first
     assert [json.loads(line)["replicate"] for line in lines] == [0, 1]
     assert study.main(["table", "--store", str(store), "--out", str(page)]) == 0
     mean = np.mean([json.loads(line)["levels"]["0.9"]["pointwise"] for line in lines])
-    assert f"| log-normal | {mean:.3f} ±" in page.read_text()
+    assert f"| log-normal | {mean:.3f} ±" in page.read_text(encoding="utf-8")
     assert study.main(["plot", "--store", str(store), "--out", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_results_of_other_choices_are_not_taken(study, tmp_path):
     store = tmp_path / "store.jsonl"
-    store.write_text(json.dumps({"preset": "default", "rows": 25, "fingerprint": "another"}) + "\n")
+    store.write_text(json.dumps({"preset": "default", "rows": 25, "fingerprint": "another"}) + "\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="holds no result of today's presets"):
         study.main(["table", "--store", str(store), "--out", str(tmp_path / "page.md")])
 

@@ -22,7 +22,9 @@ def test_a_small_cohort_goes_to_disk_and_through_a_streamed_fit(tmp_path):
     table = pd.read_parquet(tmp_path)
     assert len(table) == 3000
     assert 0.3 < table["event"].mean() < 0.9
-    done = subprocess.run([*command, "fit", str(tmp_path)], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "fit", str(tmp_path)], check=True, capture_output=True, text=True, encoding="utf-8"
+    )
     record = json.loads(done.stdout.splitlines()[-1])
     assert record["rows"] == 3000
     assert record["error"] < 0.1
@@ -40,7 +42,10 @@ def test_what_a_size_would_take_follows_the_formula():
 
 
 def test_stored_runs_grow_linearly_and_their_memory_does_not():
-    runs = {record["rows"]: record for record in map(json.loads, (FOLDER / "scaling.jsonl").read_text().splitlines())}
+    runs = {
+        record["rows"]: record
+        for record in map(json.loads, (FOLDER / "scaling.jsonl").read_text(encoding="utf-8").splitlines())
+    }
     assert {10**5, 10**6, 10**7} <= runs.keys()
     most, least = max(runs), min(runs)
     assert runs[most]["cpu_seconds"] / runs[least]["cpu_seconds"] < 1.3 * most / least
@@ -48,7 +53,7 @@ def test_stored_runs_grow_linearly_and_their_memory_does_not():
 
 
 def test_stored_scores_are_of_the_same_rows():
-    records = [json.loads(line) for line in (FOLDER / "sac3.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (FOLDER / "sac3.jsonl").read_text(encoding="utf-8").splitlines()]
     runs = {(record["method"], record["split"]): record for record in records if record["method"] in SAC3.METHODS}
     splits = {number for _, number in runs}
     assert len(splits) > 1

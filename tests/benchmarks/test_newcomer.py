@@ -26,9 +26,11 @@ def test_the_path_of_the_readme_leads_to_a_curve_for_a_table_of_ones_own(tmp_pat
     assert predict["command"] == "neuralsurv predict m.neuralsurv own.csv --picture curves.png"
     # What could not be used is said; text and gaps are used without a word from the newcomer.
     said = [line.removeprefix("  said: ") for line in done.stdout.splitlines() if line.startswith("  said: ")]
-    assert [line.split(":")[1] for line in said[:3]] == [f" left out column {name!r}" for name in
-                                                        ("patient", "admitted", "clinic")]  # fmt: skip
-    assert said[3:] == ["note: the picture shows the first 3 of 120 people."]
+    assert said[0] == "note: status: dead (65) → event; alive (55) → censored."
+    left_out = [f" left out column {name!r}" for name in ("patient", "admitted", "clinic")]
+    assert [line.split(":")[1] for line in said[1:4]] == left_out
+    assert said[4].startswith("note: filled in for 25 of 120 people who lack values: marker (16), stage (10).")
+    assert said[5:] == ["note: the picture shows the first 3 of 120 people."]
 
 
 def test_the_readme_needs_four_commands():

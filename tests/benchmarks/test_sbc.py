@@ -96,8 +96,8 @@ def test_cohorts_are_drawn_from_the_hazard(sbc, model):
     import torch
 
     from neuralsurv.model.prior import Held
-    from neuralsurv.posterior import Posterior
-    from neuralsurv.sampled_posterior import DrawnWeights
+    from neuralsurv.posterior.gaussian import Posterior
+    from neuralsurv.posterior.samples import DrawnWeights
 
     posterior = Posterior(Held(1.0), DrawnWeights(truth.theta), made.theta_star, made.network, made.normaliser, 1.0)
     total = 0.0
@@ -116,7 +116,7 @@ def test_a_small_run_is_stored_once_and_drawn(sbc, tmp_path, capsys, monkeypatch
     store, page, picture = tmp_path / "store.jsonl", tmp_path / "page.md", tmp_path / "picture.png"
     command = ["run", "--store", str(store), "--replicates", "1"]
     assert sbc.main(command) == 0
-    records = [json.loads(line) for line in store.read_text().splitlines()]
+    records = [json.loads(line) for line in store.read_text(encoding="utf-8").splitlines()]
     assert {(r["model"], r["method"]) for r in records} == {
         ("paper", "exact"),
         ("paper", "CAVI"),
@@ -130,7 +130,7 @@ def test_a_small_run_is_stored_once_and_drawn(sbc, tmp_path, capsys, monkeypatch
     assert sbc.main(command) == 0
     assert "5 jobs, 5 of them stored, 0 to do" in capsys.readouterr().out
     assert sbc.main(["table", "--store", str(store), "--out", str(page)]) == 0
-    assert "| exact, shrunk | phi |" in page.read_text()
+    assert "| exact, shrunk | phi |" in page.read_text(encoding="utf-8")
     assert sbc.main(["plot", "--store", str(store), "--out", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 

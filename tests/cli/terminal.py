@@ -42,7 +42,8 @@ class Terminal:
         fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         hidden = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CI", "GITHUB_ACTIONS", "TERM")
         variables = {name: value for name, value in os.environ.items() if name not in hidden}
-        variables.update({"TERM": "xterm-256color", **(environment or {})})
+        # Lines and bars are looked for as UTF-8 draws them, whatever the locale of the tests.
+        variables.update({"TERM": "xterm-256color", "PYTHONUTF8": "1", **(environment or {})})
         self.process = subprocess.Popen(
             [sys.executable, "-c", _TAKE, *map(str, command)],
             stdin=inside, stdout=inside, stderr=inside, start_new_session=True, env=variables, cwd=folder,

@@ -56,7 +56,7 @@ def test_scores_of_kaplan_meier_and_cox_by_hand(table, found):
         assert ours["integrated_brier_score"] == pytest.approx(expected, rel=1e-6)
         assert ours["concordance"] == 0.5
         train_x, test_x, _ = fold_tables(covariates, fold)
-        encoding = Encoding.fit(train_x, train.risk_weight())
+        encoding = Encoding.fit(train_x, train.risk_weight(), events=train.event_weight())
         risk = encoding.transform(test_x) @ fit_ridge_cox(encoding.transform(train_x), train, 0.1).coefficients
         harrell = concordance_index_censored(test.event, test.time, risk)[0]
         # Hazards are proportional, so Antolini's index is Harrell's.
@@ -143,7 +143,7 @@ def test_an_interrupt_inside_a_fit_ends_the_whole_work(table, monkeypatch):
 
     def interrupted(self, *arguments, **options):
         fit(self, *arguments, **options)
-        self.diagnostics_ = replace(self.diagnostics_, interrupted=True)
+        self.fitted_ = replace(self.fitted_, diagnostics=replace(self.diagnostics_, interrupted=True))
         fits.append(self)
         return self
 

@@ -11,8 +11,10 @@ import pytest
 
 import neuralsurv
 from cli.commands import QUICK, cohort_file, refused, run
-from neuralsurv.cli.cohort import read_cohort
+from neuralsurv.cli import fitting
+from neuralsurv.cli.cohort import kept_roles, read_cohort
 from neuralsurv.cli.settings import DataSettings
+from neuralsurv.files.atomic import held_name
 
 ROLES = ("--time", "years", "--event", "died")
 
@@ -43,7 +45,7 @@ def test_fit_says_what_it_did_with_text_and_gaps(table, tmp_path, monkeypatch):
     assert "note: left out column 'clinic': it is North in every row that has a value." in ended.err
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in ended.out.splitlines() if line.strip()}
     assert rows["age"] == "number none scaled"
-    assert rows["dose"] == "number 2 (5%) scaled; gaps filled with the mean and marked by an indicator"
+    assert rows["dose"] == "number 2 (5%) scaled; gaps filled with the mean; too few for an indicator"
     assert rows["stage"] == "2 categories: II, III none 1 indicator"
     assert "rows                           40" in ended.out
     assert f"neuralsurv predict {tmp_path / 'm.neuralsurv'}" in ended.out
@@ -59,9 +61,10 @@ def test_json_holds_the_same(table, tmp_path):
     assert -3 < dose.pop("low") < 0 < dose.pop("high") < 3
     assert dose == {
         "name": "dose", "kind": "number", "levels": [], "has_missing": True, "missing": 2, "whole": False,
-        "part": "", "shape": [],
+        "part": "", "shape": [], "gap_indicator": False,
     }  # fmt: skip
-    assert len(found["notes"]) == 2
+    assert found["notes"][0] == "died: 1 (24) → event; 0 (16) → censored."
+    assert len(found["notes"]) == 3
     assert found["parameters"]["hidden"] == [2]
     assert found["converged"] is True
     assert np.isfinite(found["elbo"])
@@ -183,7 +186,10 @@ def test_entry_weight_and_id_reach_the_estimator(tmp_path):
         ((*ROLES, "--start-date", "age", "--end-date", "dose"), "the time is given twice"),
         ((*ROLES, "--unit", "days"), "--unit and --date-format are for dates"),
         ((*ROLES, "--entry-date", "age"), "--entry-date goes with --start-date and --end-date"),
-        ((*ROLES, "--event-value", "2"), "no row of column 'died' holds '2' (--event-value); Its values are 0, 1."),
+        (
+            (*ROLES, "--event-value", "2"),
+            "no row of column 'died' holds '2' (--event-value); Its values are 1 (24), 0 (16).",
+        ),
         ((*ROLES, "--set", "rho"), "--set 'rho' is not of the form name=value"),
         ((*ROLES, "--set", "roh=1"), "there is no setting 'roh' (--set or [model]); did you mean 'rho'?"),
         ((*ROLES, "--preset", "paper", "--set", "rho=-1"), "rho=-1 must be a positive number."),
@@ -196,6 +202,30 @@ def test_wrong_input_is_refused_and_nothing_is_written(table, tmp_path, argument
     before = sorted(tmp_path.iterdir())
     assert message in refused("fit", table, *arguments, "--out", tmp_path / "m.neuralsurv")
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_two_fits_to_one_file(table, tmp_path, force):
+    out = tmp_path / "m.neuralsurv"
+    with held_name(out):
+        said = refused("fit", table, *ROLES, "--out", out, *force, *QUICK)
+    assert "m.neuralsurv' is being written by another command, or named twice; choose another name" in said
+    assert not out.exists()
+    same = ["--write-config", out]
+    assert "named twice" in refused("fit", table, *ROLES, "--out", out, *same, *force, *QUICK)
+    assert run("fit", table, *ROLES, "--out", out, *QUICK).code == 0
+
+
+def test_a_model_that_another_program_puts_there_during_the_fit_is_left_alone(table, tmp_path, monkeypatch):
+    out = tmp_path / "m.neuralsurv"
+
+    def slow(cohort):
+        out.write_bytes(b"theirs")
+        return kept_roles(cohort)
+
+    monkeypatch.setattr(fitting, "kept_roles", slow)
+    assert "was made by another program in the meantime" in refused("fit", table, *ROLES, "--out", out, *QUICK)
+    assert out.read_bytes() == b"theirs"
 
 
 def test_an_error_is_json_too_when_asked(table, tmp_path):

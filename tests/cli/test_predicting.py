@@ -14,8 +14,11 @@ from matplotlib import pyplot
 
 import neuralsurv
 from cli.commands import QUICK, fitted_file, refused, run
+from cli.terminal import Terminal
 from neuralsurv.cli.predicting import parse_times
 from neuralsurv.errors import InputError
+from neuralsurv.files import format as storage
+from neuralsurv.files.format import read, write
 
 _SVG = "http://www.w3.org/2000/svg"
 
@@ -39,10 +42,18 @@ def test_survival_is_that_of_the_estimator(files, model, frame):
     ended = run("predict", *files, "--times", "0.5,1", "--level", "0.8")
     found = pd.read_csv(io.StringIO(ended.out))
     expected = model.predict_survival(frame, [0.5, 1]).to_frame(0.8)
-    assert list(found.columns) == ["row", "time", "mean", "median", "lower", "upper", "extrapolated"]
+    assert list(found.columns) == ["row", "time", "mean", "median", "lower", "upper", "extrapolated", "filled_in"]
     np.testing.assert_allclose(found[["mean", "lower", "upper"]], expected[["mean", "lower", "upper"]], rtol=1e-5)
     assert found["row"].tolist() == np.repeat(np.arange(40), 2).tolist()
-    assert ended.err == ""
+    assert (
+        found["filled_in"].fillna("").tolist()
+        == np.repeat(frame["dose"].isna().map({True: "dose", False: ""}), 2).tolist()
+    )
+    assert ended.err.startswith("note: filled in for 2 of 40 people who lack values: dose (2). Each draw takes another")
+    frame.dropna(subset="dose").to_csv(files[0].with_name("whole.csv"), index=False)
+    whole = run("predict", files[0], files[0].with_name("whole.csv"), "--times", "0.5")
+    assert whole.err == ""
+    assert "filled_in" not in whole.out
 
 
 @pytest.mark.parametrize(
@@ -85,6 +96,51 @@ def test_path_of_a_subject(tmp_path):
     assert found["predictions"][0]["id"] == "new"
 
 
+def test_without_times_there_are_the_quartiles_of_the_event_times_and_the_median(files, model, frame):
+    ended = run("predict", *files)
+    assert ended.code == 0, ended.err
+    found = pd.read_csv(io.StringIO(ended.out))
+    years = np.sort(frame["years"][frame["died"] == 1])
+    quartiles = [years[int(np.ceil(share * len(years))) - 1] for share in (0.25, 0.5, 0.75)]
+    shown = ", ".join(f"{time:g}" for time in quartiles)
+    assert ended.err.startswith(
+        f"note: predicting survival at {shown} (the quartiles of the training event times), and the median event time; "
+        "--times chooses other times.\n"
+    )
+    np.testing.assert_allclose(found["time"], np.tile(quartiles, 40), rtol=1e-5)
+    expected = model.predict_survival(frame, quartiles).to_frame()
+    np.testing.assert_allclose(found[["mean", "lower", "upper"]], expected[["mean", "lower", "upper"]], rtol=1e-5)
+    medians = model.predict_median(frame).to_frame().loc[np.repeat(np.arange(40), 3), ["median", "lower", "upper"]]
+    added = ["median_event_time", "median_event_time_lower", "median_event_time_upper"]
+    np.testing.assert_allclose(found[added], medians, rtol=1e-5)
+
+
+@pytest.mark.parametrize("quantity", ["hazard", "cumulative-hazard"])
+def test_other_quantities_along_time_have_no_median(files, quantity):
+    ended = run("predict", *files, "--quantity", quantity, "--json")
+    assert len(ended.json["predictions"]) == 3 * 40
+    assert "median_event_time" not in ended.json["predictions"][0]
+    assert ended.json["notes"][0].startswith(f"predicting {quantity} at ")
+
+
+def test_given_leaves_later_quartiles(files, model):
+    _, middle, last = model.event_quartiles_
+    ended = run("predict", *files, "--given", middle, "--json")
+    assert {line["time"] for line in ended.json["predictions"]} == {last}
+    assert "median_event_time" not in ended.json["predictions"][0]
+
+
+def test_an_older_file_has_quartiles_of_all_its_times(files, model, tmp_path):
+    old = tmp_path / "old.neuralsurv"
+    header, tensors = storage.read(files[0])
+    del tensors["event_quartiles"]
+    storage.write(old, header, tensors)
+    ended = run("predict", old, files[1], "--json")
+    times = sorted({line["time"] for line in ended.json["predictions"]})
+    np.testing.assert_allclose(times, np.quantile(model.unique_times_, (0.25, 0.5, 0.75)))
+    assert "(the quartiles of all training times, since this older model file" in ended.json["notes"][0]
+
+
 def test_extrapolation_is_said(files, model):
     ended = run("predict", *files, "--times", f"1,{2 * model.time_scale_}")
     assert ended.err.startswith("warning: beyond ")
@@ -113,7 +169,7 @@ def test_an_input_is_never_replaced(files):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "--quantity survival needs --times, for example --times 90,180,365."),
+        (("--given", "3"), "there are none of the quartiles of the training event times after 3; say for which times"),
         (("--quantity", "survivl"), "there is no quantity 'survivl' (--quantity); did you mean 'survival'?"),
         (("--quantity", "median", "--times", "1"), "--quantity median does not take --times."),
         (("--quantity", "median", "--given", "1"), "--given goes with --quantity survival only."),
@@ -168,6 +224,65 @@ def test_inspect(files, model, monkeypatch):
     assert json.loads(json.dumps(found)) == found
 
 
+ESCAPE = "\x1b]0;mine\x07\x9b2J"
+SHOWN = r"\x1b]0;mine\x07\x9b2J"
+
+
+@pytest.fixture
+def forged(files, tmp_path):
+    """A model file whose names hold what a terminal would act on."""
+    header, tensors = read(files[0])
+    header["columns"][0]["name"] += ESCAPE
+    header["columns"][2]["levels"][0] += ESCAPE
+    header["roles"]["time"] += ESCAPE + "\nOutcome: forged"
+    header["diagnostics"]["messages"] = ["careful" + ESCAPE]
+    write(tmp_path / "forged.neuralsurv", header, tensors)
+    return tmp_path / "forged.neuralsurv"
+
+
+def test_inspect_shows_control_characters_and_does_not_send_them(forged, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    ended = run("inspect", forged)
+    assert not set(ended.out + ended.err) & set("\x1b\x07\x9b")
+    for text in (f"age{SHOWN}", f"II{SHOWN}", rf"years{SHOWN}\nOutcome: forged", f"careful{SHOWN}"):
+        assert text in ended.out + ended.err
+    told = run("inspect", forged, "--json")
+    assert not set(told.out) & set("\x1b\x07\x9b")
+    assert told.json["columns"][0]["name"] == f"age{ESCAPE}"
+
+
+def test_an_error_shows_control_characters_and_does_not_send_them(files, frame, tmp_path):
+    frame.rename(columns={"age": f"old{ESCAPE}"}).to_csv(tmp_path / "people.csv", index=False)
+    ended = run("predict", files[0], tmp_path / "people.csv", "--quantity", "median")
+    assert ended.code == 2
+    assert not set(ended.err) & set("\x1b\x07\x9b")
+    assert f"The columns are old{SHOWN}, " in ended.err
+
+
+def test_a_table_on_a_terminal_shows_control_characters_and_in_a_pipe_keeps_them(files, frame, tmp_path):
+    frame.assign(name=[f"person {k}{ESCAPE}" for k in range(40)]).to_csv(tmp_path / "people.csv", index=False)
+    asked = ("predict", files[0], tmp_path / "people.csv", "--quantity", "median", "--id", "name")
+    assert f"person 3{ESCAPE}," in run(*asked).out
+    command = [sys.executable, "-m", "neuralsurv", *map(str, asked)]
+    with Terminal(command, columns=300) as terminal:
+        assert terminal.finish() == 0
+        assert f"person 3{SHOWN}," in terminal.text
+
+
+def test_ids_that_a_spreadsheet_would_compute(files, frame, tmp_path):
+    ids = ["=1+1", "@sum(a1)", "-2+3", "-5", "plain", *map(str, range(35))]
+    frame.assign(**{"+name": ids}).to_csv(tmp_path / "people.csv", index=False)
+    asked = ("predict", files[0], tmp_path / "people.csv", "--quantity", "median", "--id", "+name")
+    assert run(*asked, "--out", tmp_path / "out.csv").code == 0
+    assert run(*asked, "--out", tmp_path / "out.parquet").code == 0
+    for text in (run(*asked).out, (tmp_path / "out.csv").read_text(encoding="utf-8")):
+        lines = [line.split(",")[0] for line in text.splitlines()]
+        assert lines[:6] == ["'+name", "'=1+1", "'@sum(a1)", "'-2+3", "-5", "plain"]
+    # No spreadsheet reads these as cells.
+    assert pd.read_parquet(tmp_path / "out.parquet")["+name"].tolist() == ids
+    assert run(*asked, "--json").json["predictions"][0]["+name"] == "=1+1"
+
+
 @pytest.fixture
 def pictures(tmp_path):
     yield tmp_path
@@ -184,7 +299,7 @@ def test_a_picture_shows_the_first_three_people_over_the_training_range(files, m
     monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
     ended = run("predict", *files, "--picture", pictures / "curves.svg")
     assert ended.code == 0, ended.err
-    assert ended.err == "note: the picture shows the first 3 of 40 people.\n"
+    assert ended.err.endswith("note: the picture shows the first 3 of 40 people.\n")
     assert ended.out.startswith(f"wrote {pictures / 'curves.svg'} (")
     names = drawn(pictures / "curves.svg")
     assert {"row 0", "row 1", "row 2", "years", "survival", "survival: median and 90% interval"} <= names
@@ -195,7 +310,7 @@ def test_a_picture_shows_the_first_three_people_over_the_training_range(files, m
 
 
 def test_a_picture_and_a_table_may_both_be_asked_for(files, pictures, frame):
-    frame.head(2).to_csv(pictures / "two.csv", index=False)
+    frame.dropna(subset="dose").head(2).to_csv(pictures / "two.csv", index=False)
     asked = ("--times", "0.5,1", "--picture", pictures / "a.png", "--out", pictures / "a.csv")
     ended = run("predict", files[0], pictures / "two.csv", *asked, "--json")
     assert ended.json["lines"] == len(pd.read_csv(pictures / "a.csv")) == 4

@@ -1,15 +1,17 @@
 """``neuralsurv serve`` and ``neuralsurv explore``: the options, and a real process that answers and ends."""
 
-import json
-import os
+import asyncio
+import re
 import signal
 import socket
-import subprocess
+import stat
 import sys
-import time
+import threading
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 
@@ -17,6 +19,7 @@ from cli.commands import refused, run
 from neuralsurv.cli import serving
 from neuralsurv.cli.serving import ServiceWishes, is_loopback, read_token, url
 from neuralsurv.errors import InputError
+from service.own_process import call, running, stop
 from service.small_service import PERSON, model
 
 TOKEN = "a-token-of-many-letters"
@@ -27,32 +30,6 @@ def path(tmp_path_factory):
     place = tmp_path_factory.mktemp("serving") / "m.neuralsurv"
     model().save(place)
     return place
-
-
-@contextmanager
-def running(*arguments, **environment):
-    """Start a command in a process of its own, and give the process and what it says about itself."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "neuralsurv", *map(str, arguments), "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    try:
-        line = process.stdout.readline()
-        assert line, process.communicate(timeout=60)[1]
-        yield process, json.loads(line)
-    finally:
-        process.kill()
-        process.communicate(timeout=60)
-
-
-def call(address, body=None, **headers):
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(address, data, {"Content-Type": "application/json", **headers})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.loads(answer.read())
 
 
 def code_of(address, **headers):
@@ -76,10 +53,28 @@ def test_a_process_that_answers_and_ends(path):
         with urllib.request.urlopen(f"{address}/", timeout=60) as page:
             assert page.headers["content-type"] == "text/html; charset=utf-8"
             assert b'src="assets/explorer.js"' in page.read()
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-        assert process.returncode == 0, err
-        assert (out, err) == ("", "")
+        assert stop(process, signal.SIGINT) == ("", "")
+        assert process.returncode == 0
+
+
+def test_small_answers_are_sent_at_once():
+    """Without the option, the end of an answer waits 40 ms for the client to confirm its beginning."""
+
+    async def option_of_a_connection():
+        found = asyncio.get_running_loop().create_future()
+
+        class Look(asyncio.Protocol):
+            def connection_made(self, transport):
+                found.set_result(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+                transport.close()
+
+        place = serving._listening("127.0.0.1", 0)
+        async with await asyncio.get_running_loop().create_server(Look, sock=place):
+            _, writer = await asyncio.open_connection(*place.getsockname())
+            writer.close()
+            return await found
+
+    assert asyncio.run(option_of_a_connection()) != 0
 
 
 class TestRefused:
@@ -120,12 +115,12 @@ class TestToken:
         assert read_token(None) is None
         monkeypatch.setenv("NEURALSURV_TOKEN", TOKEN)
         assert read_token(None) == TOKEN
-        (tmp_path / "token").write_text("another-token-of-many-letters\n")
+        (tmp_path / "token").write_text("another-token-of-many-letters\n", encoding="utf-8")
         assert read_token(tmp_path / "token") == "another-token-of-many-letters"
 
     @pytest.mark.parametrize("token", ["short", "sixteen letters and a space", "ä" * 20, "a" * 20 + "\x07"])
     def test_bad_ones(self, token, tmp_path):
-        (tmp_path / "token").write_text(token)
+        (tmp_path / "token").write_text(token, encoding="utf-8")
         with pytest.raises(
             InputError, match=rf"has {len(token)} characters; use at least 16 letters, digits and signs"
         ):
@@ -188,19 +183,30 @@ class TestWishes:
 
 
 def test_the_browser_gets_the_page_with_the_token_where_no_log_sees_it(path, monkeypatch, capsys):
-    opened = []
+    opened, seen = [], threading.Event()
     monkeypatch.setenv("NEURALSURV_TOKEN", TOKEN)
-    monkeypatch.setattr("webbrowser.open", opened.append)
+
+    def browser(address):
+        # What a browser is started with can be read by every user of the machine; the file by nobody else.
+        page = Path(url2pathname(urlsplit(address).path))
+        modes = [stat.S_IMODE(place.stat().st_mode) for place in (page, page.parent)]
+        opened.extend([address, page, modes, page.read_text(encoding="utf-8")])
+        seen.set()
 
     def stop(self, sockets):
+        assert seen.wait(60)
         raise KeyboardInterrupt
 
+    monkeypatch.setattr("webbrowser.open", browser)
     monkeypatch.setattr("uvicorn.Server.run", stop)
     ended = run("explore", path)
-    end = time.monotonic() + 10
-    while not opened and time.monotonic() < end:
-        time.sleep(0.01)
-    address = opened[0].removesuffix(f"/#token={TOKEN}")
+    asked, page, modes, text = opened
+    assert TOKEN not in asked
+    assert asked.startswith("file:///")
+    assert modes == [0o600, 0o700]
+    assert not page.parent.exists()
+    (there,) = set(re.findall(r'(?:url=|href=")(http[^"]*)"', text))
+    address = there.removesuffix(f"/#token={TOKEN}")
     assert address.startswith("http://127.0.0.1:")
     assert ended.code == 0
     assert ended.out.splitlines() == [
@@ -208,3 +214,22 @@ def test_the_browser_gets_the_page_with_the_token_where_no_log_sees_it(path, mon
         "with a token, up to 1000 people and 500 times a request; stop with Ctrl-C",
         "stopped",
     ]
+
+
+def test_without_a_token_the_browser_gets_the_address_itself(path, monkeypatch):
+    opened, seen = [], threading.Event()
+
+    def browser(address):
+        opened.append(address)
+        seen.set()
+
+    def stop(self, sockets):
+        assert seen.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.delenv("NEURALSURV_TOKEN", raising=False)
+    monkeypatch.setattr("webbrowser.open", browser)
+    monkeypatch.setattr("uvicorn.Server.run", stop)
+    ended = run("explore", path)
+    assert ended.out.splitlines()[0] == f"exploring m.neuralsurv at {opened[0]}"
+    assert opened[0].startswith("http://127.0.0.1:")

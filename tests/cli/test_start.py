@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from packaging.requirements import Requirement
 
 from cli.commands import QUICK, cohort_file, run
 from neuralsurv import __version__
@@ -37,6 +40,15 @@ def test_help_comes_without_the_heavy_imports():
     assert "Exit codes: 0 done" in found.stdout
 
 
+def test_letters_that_the_output_cannot_show_are_escaped(tmp_path):
+    table = cohort_file(tmp_path)
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    ended = start("evaluate", table, *ROLES, "--folds", "2", "--repeats", "1", *QUICK, env=ascii_only)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.isascii()
+    assert "concordance \\u2191" in ended.stdout
+
+
 def test_a_script_gets_json_and_exit_codes(tmp_path):
     table = cohort_file(tmp_path)
     assert run("fit", table, *ROLES, "--out", tmp_path / "m.neuralsurv", *QUICK).code == 0
@@ -45,9 +57,10 @@ def test_a_script_gets_json_and_exit_codes(tmp_path):
     assert json.loads(good.stdout)["training"]["rows"] == 40
     # Another process closes the pipe after the first line.
     pipe = f"{sys.executable} -m neuralsurv predict {tmp_path}/m.neuralsurv {table} --times 0:1:0.01 | head -n 1"
-    cut = subprocess.run(["bash", "-c", f"set -o pipefail; {pipe}"], capture_output=True, text=True)
-    assert cut.stdout == "row,time,mean,median,lower,upper,extrapolated\n"
-    assert cut.stderr == ""
+    cut = subprocess.run(["bash", "-c", f"set -o pipefail; {pipe}"], capture_output=True, text=True, encoding="utf-8")
+    assert cut.stdout == "row,time,mean,median,lower,upper,extrapolated,filled_in\n"
+    assert cut.stderr.startswith("note: filled in for 2 of 40 people")
+    assert cut.stderr.count("\n") == 1
     assert cut.returncode == 0
 
 
@@ -61,6 +74,7 @@ def test_interrupt_ends_with_130_and_writes_nothing(tmp_path):
         text=True,
         # Tests that run in the background of a shell inherit that interrupts are ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        encoding="utf-8",
     )
     with process:
         # The notes on the columns come before the first fit.
@@ -115,7 +129,7 @@ def test_no_memory_is_said(monkeypatch, tmp_path):
 
 def test_without_typer_the_command_says_what_to_install():
     code = "import sys; sys.modules['typer'] = None; from neuralsurv.cli.start import main; main()"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
     assert ended.returncode == 2
     assert ended.stderr == "error: the command line needs typer: pip install 'neuralsurv[cli]'.\n"
 
@@ -152,3 +166,11 @@ def test_completion_of_columns_never_fails(tmp_path):
         context = SimpleNamespace(params={"data": tmp_path / name}, args=[])
         assert complete_column(context, "a") == offered
     assert complete_column(SimpleNamespace(params={}, args=["x"]), "a") == []
+
+
+def test_no_typer_is_allowed_that_fails_with_newer_versions_of_click():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (typer,) = (Requirement(text) for text in project["optional-dependencies"]["cli"] if text.startswith("typer"))
+    # `neuralsurv fit --help` ends with a TypeError: click 8.2 calls make_metavar with a context.
+    assert not typer.specifier.contains("0.15.4")
+    assert typer.specifier.contains("0.16.0")

@@ -1,12 +1,13 @@
 import builtins
 import gzip
+import io
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neuralsurv.cli.tables import read_table, table_kind, write_table
+from neuralsurv.cli.tables import csv_text, read_table, table_kind, write_table
 from neuralsurv.errors import InputError
 
 
@@ -60,17 +61,25 @@ def test_index_of_parquet_becomes_a_column_if_it_has_a_name(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.xlsx", "x", "the kind of 'a.xlsx' is not known by its name; use .csv"),
+        ("a.doc", "x", "the kind of 'a.doc' is not known by its name; use .csv"),
+        (
+            "a.xlsx",
+            "x",
+            r"a.xlsx is an Excel file, which is not read; save it as CSV, or .* python -c \"import pandas; "
+            r"pandas.read_excel\('.*a.xlsx'\).to_csv\('.*a.csv', index=False\)\"\.",
+        ),
+        ("a.csv", b"PK\x03\x04zip", r"a.csv is an Excel file, .*\.to_csv\('.*a-converted.csv', index=False\)"),
+        ("a.dta", "x", r"a.dta is a Stata file, .* pandas: .*pandas.read_stata\("),
         ("a.csv", "", "a.csv is empty."),
         ("a.csv", "a,b\n", "a.csv has a header but no rows."),
         ("a.csv", "a,b,a\n1,2,3\n", "a.csv has more than one column 'a'"),
-        ("a.csv", "a,b\n1,2,3\n4,5,6\n", "a.csv cannot be read as a table: some rows have more cells than the header."),
+        ("a.csv", "a,b\n1,2,3\n4,5,6\n", "some rows have more cells than the header; if R wrote it, use"),
         ("a.csv", "a,b\n1,2\n1,2,3\n", "a.csv cannot be read as a table: Expected 2 fields in line 3, saw 3."),
         ("a.csv", b"a,b\n\xe4,1\n", r"a.csv is not UTF-8 text \(byte 4\); say how .* --encoding latin-1."),
         ("a.csv", b"a,b\n\x00,1\n", "a.csv is not a text file: it holds zero bytes."),
-        ("a.csv", "a;b\n1;2\n", r"seem to be separated by ';': add --separator ';' \(and --decimal ','"),
-        ("a.csv", "a\tb\n1\t2\n", r"seem to be separated by '\\t'"),
-        ("a.tsv", "a,b\n1,2\n", "seem to be separated by ','"),
+        ("a.csv", "a;b\n1;2;3\n", r"seem to be separated by ';', but rows differ .* or add --separator ';'"),
+        ("a.csv", "a\tb\n1\n", r"seem to be separated by '\\t', but rows differ in their number of cells"),
+        ("a.csv", "a,b\n1,2\n".encode("utf-16"), r"a.csv is not UTF-8 text \(byte 0\); .* --encoding utf-16."),
         ("a.csv.gz", "a,b\n1,2\n", "a.csv.gz is not a complete gzip file"),
         ("a.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-6], "a.csv.gz is not a complete gzip file"),
         ("a.parquet", "a,b\n1,2\n", "a.parquet cannot be read as parquet: "),
@@ -129,9 +138,32 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.feather", "a.csv.gz", "a.parquet.gz"])
 def test_what_is_written_is_read_back(tmp_path, name):
     frame = pd.DataFrame({"row": [0, 1], "mean": [0.1 + 0.2, 1e-300], "who": ["a", "b"]}, index=[5, 6])
-    write_table(frame, tmp_path / name)
+    write_table(frame, tmp_path / name, force=False)
     pd.testing.assert_frame_equal(read_table(tmp_path / name), frame.reset_index(drop=True))
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"])
+def test_texts_that_begin_like_a_formula(start):
+    text = f"{start}cmd|' /c calc'!A1"
+    cells = pd.Series([text, "plain", None])
+    frame = pd.DataFrame({text: cells, "category": cells.astype("category"), "string": cells.astype("string")})
+    found = pd.read_csv(io.StringIO(csv_text(frame)))
+    assert found.columns[0] == f"'{text}"
+    assert found.iloc[0].tolist() == [f"'{text}"] * 3
+    assert found.iloc[1].tolist() == ["plain"] * 3
+    assert found.iloc[2].isna().all()
+
+
+def test_a_carriage_return_inside_a_text_begins_no_cell():
+    frame = pd.DataFrame({"id": ["a\r=1+1", "b"], "mean": [-0.25, 1 / 3]})
+    assert csv_text(frame) == '"id","mean"\n"a\r=1+1",-0.25\n"b",0.3333333333333333\n'
+
+
+def test_numbers_stay_as_they_are():
+    frame = pd.DataFrame({"mean": [-0.25, 1 / 3], "id": ["-5", "+1.5e3"], "mixed": [-1, "-x"], "late": [True, False]})
+    assert csv_text(frame, digits="%.3g") == "mean,id,mixed,late\n-0.25,-5,-1,True\n0.333,+1.5e3,'-x,False\n"
+    assert csv_text(frame[["mean"]], separator="\t") == "mean\n-0.25\n0.3333333333333333\n"
 
 
 def test_kinds(tmp_path):

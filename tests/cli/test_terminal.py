@@ -52,7 +52,7 @@ def test_tables_fill_the_width_and_no_more(tmp_path, columns):
     table = terminal.text.split("Covariates (")[1].split("Data\n")[0]
     assert max(len(line.rstrip()) for line in table.split("\n")) <= columns
     # The last cell of a column with gaps is a sentence, which wraps only where it must.
-    whole = "scaled; gaps filled with the mean and marked by an indicator"
+    whole = "scaled; gaps filled with the mean; too few for an indicator"
     assert (whole in table) == (columns == 140)
 
 

@@ -156,7 +156,11 @@ class TestRefusals:
             ({"event": [1, -np.inf, 0]}, r"column 'event' is infinite in 1 row \(row 1\)"),
             ({"entry": [-np.inf, 0, 0]}, r"column 'entry' is infinite in 1 row \(row 0\)"),
             ({"weight": [1, 1, np.inf]}, r"column 'weight' is infinite in 1 row \(row 2\)"),
-            ({"time": [0, -8, 3]}, r"column 'time' is zero or negative in 2 rows \(row 0, 1\); .* Drop these rows, or"),
+            (
+                {"time": [0, -8, 3]},
+                r"column 'time' is zero or negative in 2 rows \(row 0, 1\); .* Drop these rows: df = df",
+            ),
+            ({"time": [0, 8, 3]}, r"zero or negative in 1 row .* df\.loc\[df\['time'\] == 0, 'time'\] = 1\.5\."),
             ({"entry": [0, -1, 0]}, r"column 'entry' is negative in 1 row \(row 1\); time starts at 0"),
             ({"entry": [5, 0, 0]}, r"'entry' is not before column 'time' in 1 row \(row 0\)"),
             ({"entry": [5, 9, 0]}, r"'entry' is not before column 'time' in 2 rows \(row 0, 1\); .* Drop or correct"),
@@ -173,12 +177,27 @@ class TestRefusals:
             ({"weight": [1e12, 1, 1]}, r"column 'weight' adds up to 1e\+12; weights count rows, .* Divide the weights"),
             ({"weight": [1.7e308, 1.7e308, 1]}, r"column 'weight' adds up to inf; weights count rows"),
             ({"event": [1, 2, 0]}, r"'event' must be 0/1 or True/False, but holds 2 and the like in 1 row \(row 1\)"),
-            ({"event": [0.5, 1, -1]}, r"holds 0\.5 and the like in 2 rows \(row 0, 2\); code the event as 1 and"),
+            (
+                {"event": [0.5, 1, -1]},
+                r"holds 0\.5 and the like in 2 rows \(row 0, 2\); say which value means the event",
+            ),
+            (
+                {"event": [1, 2, 2]},
+                r"R codes censored as 1 and the event as 2: .*, for example df\['event'\] = .* == 2\.",
+            ),
             (
                 {"event": ["yes", "no", "no"]},
-                r"column 'event' cannot be read as numbers: .*\"yes\".* Convert the column",
+                r"must be 0/1 .*, but holds words \('no', 'yes'\); .* df\['event'\] = df\['event'\] == 'yes'\.",
             ),
-            ({"time": ["5", "x", "3"]}, r"column 'time' cannot be read as numbers: .*\"x\" at position 1.* Convert"),
+            (
+                {"event": ["Dead", "alive", "dead"]},
+                r"holds words \('Dead', 'alive', 'dead'\); .* = df\['event'\]\.isin\(\['Dead', 'dead'\]\)\.",
+            ),
+            (
+                {"event": ["yes", None, "no"]},
+                r"'event' is missing \(NaN\) in 1 row \(row 1\); .* df = df\.dropna\(subset=\['event'\]\)\.",
+            ),
+            ({"time": ["5", "x", "3"]}, r"column 'time' cannot be read as numbers: .*[\"']x[\"'] at position 1"),
             ({"time": [5, 10**400, 3]}, r"column 'time' cannot be read as numbers: int too large.* Convert the column"),
             ({"time": as_object([5, [8], 3])}, r"column 'time' cannot be read as numbers: .* Convert the column first"),
             ({"time": [5, [8, 1], 3]}, r"column 'time' cannot be read as one value for each row"),

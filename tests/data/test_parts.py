@@ -159,5 +159,14 @@ def test_a_part_whose_only_column_is_the_outcome():
 def test_arrays_need_a_network():
     with pytest.raises(InputError, match=r"X has rows of shape \(2, 2\), which the built-in network cannot read"):
         Encoding.fit(RNG.random((COUNT, 2, 2)), np.ones(COUNT)).check_flat()
+    frame = pd.DataFrame({"scan": list(RNG.random((COUNT, 2)))})
+    with pytest.raises(InputError, match=r"column 'scan' holds arrays of shape \(2,\), which the built-in network"):
+        Encoding.fit(frame, np.ones(COUNT)).check_flat()
     with pytest.raises(InputError, match=r"part 'image' of X has rows of shape \(1, 2, 3\), which the built-in"):
         Encoding.fit(parts(), np.ones(COUNT)).check_flat()
+
+
+def test_arrays_of_words_in_the_cells_of_a_column_are_refused_by_name():
+    frame = pd.DataFrame({"tags": [np.array(["a", "b"])] * 3})
+    with pytest.raises(InputError, match=r"column 'tags' holds arrays of type <U1; give numbers\."):
+        Encoding.fit(frame, np.ones(3))

@@ -25,6 +25,13 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def slow_site(tmp_path_factory):
+    # Of two requests at the same time the later one is often answered first.
+    with Site(write(tmp_path_factory.mktemp("slow")), delays=(0.4, 0.05, 0.25, 0.0, 0.15)) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
 def browser():
     with Browser() as found:
         yield found
@@ -136,7 +143,9 @@ class TestForm:
         settle(page)
         page.wait(f"document.querySelector('#numbers tbody').textContent !== {''.join(before)!r}")
         assert numbers(page) != before
+        assert text(page, "#outside li").startswith("dose not known: every draw takes another value")
         fill(page, "field-1", "0.2")
+        page.wait("!document.querySelector('#outside li')")
         assert not page.run("document.getElementById('field-1-unknown').checked")
 
     def test_an_empty_field_says_what_is_needed_and_keeps_the_curve(self, page):
@@ -167,6 +176,102 @@ class TestForm:
         settle(page)
         page.wait("document.querySelector('#survival .shade')")
         assert "the last time the model has seen, curves are extrapolated" in text(page, "#outside")
+
+
+# Writes down, whenever it changes, what the page says of the age, beside what stands in its field.
+WATCH_AGE = """
+  window.said = [];
+  const look = () => window.said.push([document.getElementById('field-0').value,
+    document.getElementById('field-0-note').textContent, document.getElementById('outside').textContent]);
+  const every = {childList: true, characterData: true, subtree: true};
+  for (const id of ['field-0-note', 'outside']) new MutationObserver(look).observe(document.getElementById(id), every);
+"""
+
+
+class TestOvertakenAnswers:
+    """Answers that come late, in any order, to a page on which somebody goes on typing."""
+
+    @pytest.fixture
+    def page(self, browser, slow_site):
+        browser.events.clear()
+        browser.size(1280, 900)
+        browser.open(f"{slow_site}/", READY)
+        browser.run(WATCH_AGE)
+        yield browser
+        assert browser.complaints() == []
+
+    @pytest.mark.parametrize("pause", [0.0, 0.05, 0.15])
+    def test_only_the_last_value_that_was_typed_is_spoken_of(self, page, pause):
+        for value in ("62", "120", "58"):
+            page.run("document.getElementById('field-0').focus(); document.getElementById('field-0').select()")
+            for key in value:
+                page.press(key)
+                time.sleep(pause)
+        typical = {feature.column.name: feature.sent for feature in features_of(model().encoding_)}
+        found = model().predict_rmst(table({**typical, "age": 58.0}), model().time_scale_).median.iloc[0]
+        page.wait(f"document.querySelector('#numbers').textContent.includes('{float(f'{found:.3g}'):g} (')")
+        settle(page)
+        assert (text(page, "#field-0-note"), text(page, "#outside"), text(page, "#alarm")) == ("", "", "")
+        # At no moment stood beside the field a sentence about another value. Above a curve that is still that of an
+        # older value it may, but not once the field is back inside the range.
+        low, high = model().encoding_.columns[0].low, model().encoding_.columns[0].high
+        for value, note, outside in page.run("window.said"):
+            assert not note or note.startswith(f"age {value} lies "), (value, note)
+            assert not outside or not low <= float(value) <= high, (value, outside)
+
+    def test_a_late_answer_does_not_speak_over_an_empty_field(self, page):
+        page.run("document.getElementById('field-0').focus()")
+        page.type("120")
+        page.type("")
+        time.sleep(0.6)
+        assert text(page, "#field-0-note") == "a number is needed"
+        assert text(page, "#outside") == ""
+
+    def test_a_refusal_is_gone_when_the_value_is_good_again(self, page):
+        page.run("document.getElementById('field-1').focus()")
+        for value in ("1.7e308", "0.1", "1.7e308", "0.05"):
+            page.type(value)
+            time.sleep(0.1)
+        settle(page)
+        assert (text(page, "#alarm"), text(page, "#field-1-note")) == ("", "")
+        assert not page.run("document.getElementById('field-1').hasAttribute('aria-invalid')")
+        page.events.clear()
+
+    def test_pinned_people_follow_a_change_of_level_that_was_overtaken(self, page):
+        page.run("document.getElementById('pin').click()")
+        before = numbers(page)["median time"][1]
+        page.run("document.getElementById('level').value = '0.5'")
+        page.run("document.getElementById('level').dispatchEvent(new Event('change'))")
+        page.run("document.getElementById('field-0').focus()")
+        page.type("60")
+        page.wait("document.querySelector('#numbers').textContent.includes('60')")
+        settle(page)
+        assert numbers(page)["median time"][1] != before
+
+    def test_what_is_pinned_is_what_is_drawn(self, page):
+        shown = numbers(page)["median time"]
+        page.run("document.getElementById('field-0').focus()")
+        page.type("75")
+        page.run("document.getElementById('pin').click()")
+        settle(page)
+        page.wait("document.querySelector('#numbers').textContent.includes('75')")
+        assert numbers(page)["age"][1] != "75"
+        assert numbers(page)["median time"][1:] == shown
+
+    def test_the_curve_follows_a_slider_that_is_moved(self, page):
+        page.run("""
+          window.drawn = new Set();
+          const svg = document.querySelector('#survival svg');
+          const note = () => window.drawn.add(svg.querySelector('polyline').getAttribute('points'));
+          new MutationObserver(note).observe(svg, {childList: true});
+        """)
+        page.run("document.querySelectorAll('input[type=range]')[0].focus()")
+        moves = 0
+        while page.run("window.drawn.size") < 3 and moves < 200:
+            page.press("ArrowRight" if moves < 100 else "ArrowLeft")
+            time.sleep(0.04)
+            moves += 1
+        assert moves < 200
 
 
 class TestComparing:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from neuralsurv import partial_files
+from neuralsurv.files import atomic as partial_files
 
 
 class Fault:

@@ -17,12 +17,12 @@ import torch
 
 from faults.children import in_child, needs_fork
 from neuralsurv import load
-from neuralsurv.checkpoint import Checkpoint
 from neuralsurv.cli.tables import write_table
 from neuralsurv.errors import InputError, StorageError
-from neuralsurv.inference.distributed import Alone
-from neuralsurv.inference.keeping import Snapshot
-from neuralsurv.inference.packed import Packer
+from neuralsurv.files.checkpoint import Checkpoint
+from neuralsurv.inference.stream.packed_rows import Packer
+from neuralsurv.inference.stream.processes import Alone
+from neuralsurv.inference.stream.snapshots import Snapshot
 from small_cohort import quick_default, small_cohort
 
 resource = pytest.importorskip("resource", reason="limits of processes are POSIX's")
@@ -93,10 +93,10 @@ def test_checkpoints(tmp_path):
 def test_tables_of_the_command_line(tmp_path, kind):
     path = tmp_path / f"curves.{kind}"
     table = pd.DataFrame({"time": np.arange(500.0), "mean": np.random.default_rng(0).random(500)})
-    write_table(table, path)
+    write_table(table, path, force=False)
     before = path.read_bytes()
     for limit in cuts(len(before)):
-        name, message = under_limit(limit, lambda: write_table(-table, path))
+        name, message = under_limit(limit, lambda: write_table(-table, path, force=True))
         assert name == InputError.__name__
         assert "could not be written, and is as it was" in message
         assert path.read_bytes() == before

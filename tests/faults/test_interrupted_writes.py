@@ -10,8 +10,8 @@ import pytest
 from faults.children import Child, in_child, needs_fork
 from faults.injection import Fault, faulty_writes
 from neuralsurv.errors import StorageError
-from neuralsurv.partial_files import partial_file, remove_abandoned
-from neuralsurv.storage import read, write
+from neuralsurv.files.atomic import partial_file, remove_abandoned
+from neuralsurv.files.format import read, write
 
 pytest.importorskip("fcntl", reason="locks of files are POSIX's")
 
@@ -132,7 +132,7 @@ def test_only_files_of_ours_are_taken_away(tmp_path):
 
 @needs_fork
 def test_a_file_taken_away_before_it_was_locked_is_made_anew(tmp_path, monkeypatch):
-    from neuralsurv import partial_files
+    from neuralsurv.files import atomic as partial_files
 
     taken, flock = [], partial_files.fcntl.flock
 
@@ -149,7 +149,7 @@ def test_a_file_taken_away_before_it_was_locked_is_made_anew(tmp_path, monkeypat
 
 
 def test_without_locks_files_are_written_all_the_same(tmp_path, monkeypatch):
-    from neuralsurv import partial_files
+    from neuralsurv.files import atomic as partial_files
 
     def refuse(file, how):
         raise OSError(errno.ENOLCK, "No locks available")

@@ -75,7 +75,8 @@ def streamed(state=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NeuralSurvWarning)
         table = cohort.frame()
-        return quick_default().fit_stream([table[:300], table[300:]], **STREAM, checkpoint=state, checkpoint_seconds=0)
+        kept = {} if state is None else {"checkpoint": state, "checkpoint_seconds": 0}
+        return quick_default().fit_stream([table[:300], table[300:]], **STREAM, **kept)
 
 
 def test_while_a_checkpoint_is_written_the_fit_goes_on_to_the_same_bits(tmp_path):

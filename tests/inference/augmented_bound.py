@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Gamma, MultivariateNormal, kl_divergence
 
-from neuralsurv.inference.linearise import Linearised
-from neuralsurv.inference.problem import Problem
+from neuralsurv.model.likelihood import Problem
+from neuralsurv.model.linearise import Linearised
 
 
 def omega_mean(tilt: Tensor) -> Tensor:

@@ -13,17 +13,17 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from inference.problems import Rows, simulated
-from neuralsurv.inference.gaussian import Ascent
-from neuralsurv.inference.linearise import linearise_network
-from neuralsurv.inference.problem import Likelihood
+from neuralsurv.inference.default.expectations import Ascent
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
+from neuralsurv.model.likelihood import Likelihood
+from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.network import MLP
 from neuralsurv.model.points import build_points
 from neuralsurv.model.quadrature import ShiftedLog
-from neuralsurv.model.rows import DenseRows
 from neuralsurv.model.time_basis import place_basis
 from neuralsurv.solvers.primal import PrimalSolver
+from neuralsurv.solvers.rows import DenseRows
 
 _POSITION, _MASS = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(80))
 

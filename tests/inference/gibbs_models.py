@@ -2,15 +2,15 @@
 
 import math
 
-import arviz
 import numpy as np
 import torch
+from arviz_stats.base import array_stats
 from scipy import stats
 
 from inference.problems import double
-from neuralsurv.inference.gibbs import LinearModel
-from neuralsurv.inference.gibbs_thinning import GibbsState
-from neuralsurv.model.hazard import Half
+from neuralsurv.inference.exact.sampler import LinearModel
+from neuralsurv.inference.exact.thinning import GibbsState
+from neuralsurv.model.hazard import Constant
 from neuralsurv.model.network import MLP
 from neuralsurv.model.prior import Gamma, WeightPrior
 
@@ -43,7 +43,7 @@ def network_model(rows, *, hidden=(3,), activation="tanh", rho=1.0, phi_prior=PR
         theta_star=star,
         weight_prior=WeightPrior.isotropic(network.size),
         phi_prior=phi_prior,
-        normaliser=normaliser or Half(),
+        normaliser=normaliser or Constant(0.5),
         rho=rho,
     )
     return model, network, star
@@ -97,6 +97,6 @@ class GridPosterior:
 
 
 def z_scores(draws, exact):
-    """Score of every posterior mean against its exact value; the Monte Carlo error comes from ArviZ's ESS."""
-    errors = [np.std(d) / math.sqrt(float(arviz.ess(d, method="mean"))) for d in draws]
+    """Score of every posterior mean against its exact value; the Monte Carlo error comes from the ESS."""
+    errors = [np.std(d) / math.sqrt(float(array_stats.ess(d, method="mean"))) for d in draws]
     return [(np.mean(d) - e) / error for d, e, error in zip(draws, exact, errors, strict=True)]

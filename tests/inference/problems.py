@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralsurv.inference import cavi
-from neuralsurv.inference.linearise import Linearised, linearise
-from neuralsurv.inference.problem import Problem
-from neuralsurv.model.hazard import Half, Normaliser
+from neuralsurv.inference.paper import cavi
+from neuralsurv.model.hazard import Constant, Normaliser
+from neuralsurv.model.likelihood import Problem
+from neuralsurv.model.linearise import Linearised, linearise
 from neuralsurv.model.network import MLP, Network, Pullback
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Gamma, WeightPrior
 from neuralsurv.model.quadrature import GaussLegendre, Rule
-from neuralsurv.model.rows import DenseRows
 from neuralsurv.solvers.primal import PrimalSolver
+from neuralsurv.solvers.rows import DenseRows
 
 
 def double(values: object) -> Tensor:
@@ -92,7 +92,7 @@ def problem_of(
         network=network,
         weight_prior=WeightPrior.isotropic(network.size) if precision is None else WeightPrior(precision),
         phi_prior=Gamma(*phi_prior),
-        normaliser=normaliser or Half(),
+        normaliser=normaliser or Constant(0.5),
         rho=rho,
     )
 

@@ -1,4 +1,4 @@
-"""Small cohorts as packed rows, with the terms of both models, for tests of streamed inference."""
+"""Small cohorts as packed rows, with their terms, for tests of streamed inference."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ import torch
 from torch import Tensor
 
 from inference.problems import Rows, simulated
-from neuralsurv.inference.additive_model import build_network, build_prior
-from neuralsurv.inference.distributed import Alone
-from neuralsurv.inference.kept_directions import Directions
-from neuralsurv.inference.packed import PackedRows, Packer
-from neuralsurv.inference.terms import AugmentedTerms, HeldTerms, Linear
-from neuralsurv.model.hazard import Constant, Half
-from neuralsurv.model.network import MLP
-from neuralsurv.model.points import build_points
-from neuralsurv.model.prior import Gamma, GroupedPrior
-from neuralsurv.model.quadrature import GaussLegendre, ShiftedLog
-from neuralsurv.presets import DEFAULT, DefaultChoices, resolve
+from neuralsurv.inference.choices import DEFAULT, DefaultChoices, resolve
+from neuralsurv.inference.default.structure import build_network, build_prior
+from neuralsurv.inference.stream.batch_terms import BatchTerms, Linear
+from neuralsurv.inference.stream.kept_directions import Directions
+from neuralsurv.inference.stream.packed_rows import PackedRows, Packer
+from neuralsurv.inference.stream.processes import Alone
+from neuralsurv.model.hazard import Constant
+from neuralsurv.model.quadrature import ShiftedLog
 
 COHORT = simulated(700, covariates=3, entry=True, weight=True, seed=5)
 
@@ -31,8 +28,8 @@ def pack(rows: Rows, *, chunk: int = 200) -> PackedRows:
     return packer.finish(Alone())
 
 
-def held_terms(rows: Rows = COHORT, hidden: tuple[int, ...] = (4,), star: float = 0.0) -> tuple[HeldTerms, Tensor]:
-    """Return the terms of the default model, all directions kept, linearised at random weights of size `star`."""
+def batch_terms(rows: Rows = COHORT, hidden: tuple[int, ...] = (4,), star: float = 0.0) -> tuple[BatchTerms, Tensor]:
+    """Return the terms, all directions kept, linearised at random weights of size `star`."""
     choices = resolve("default", hidden=hidden)
     assert isinstance(choices, DefaultChoices)
     network = build_network(rows.time[rows.event], rows.weight[rows.event], rows.x.shape[1], choices, 3)
@@ -41,16 +38,4 @@ def held_terms(rows: Rows = COHORT, hidden: tuple[int, ...] = (4,), star: float 
     rule = ShiftedLog(DEFAULT.quadrature_points, network.basis.shift)
     directions = Directions(prior, None, network.size)
     phi = rows.events / rows.exposure(1.0)
-    return HeldTerms(Linear(network, Constant(1 / 30), 1.0, rule, mode, directions), phi), mode
-
-
-def augmented_terms(rows: Rows = COHORT, hidden: tuple[int, ...] = (3,)) -> tuple[AugmentedTerms, Tensor]:
-    """Return the terms of the paper's model at random weights of moderate size."""
-    network = MLP(rows.x.shape[1], hidden, "tanh")
-    mode = network.initial(torch.Generator().manual_seed(2))
-    directions = Directions(GroupedPrior(torch.ones(network.size, dtype=torch.float64), ()), None, network.size)
-    rule = GaussLegendre(6)
-    points = build_points(rows.time, rows.event, rows.entry, rows.weight, rule, 1.3)
-    linear = Linear(network, Half(), 1.3, rule, mode, directions)
-    baseline = float(points.weight[points.events :].sum()) * 2
-    return AugmentedTerms(linear, Gamma(1.5, 0.8), rows.events, baseline), mode
+    return BatchTerms(Linear(network, Constant(1 / 30), rule, mode, directions), phi), mode

@@ -7,13 +7,15 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from neuralsurv import NeuralSurv, checkpoint
-from neuralsurv.data import stream
+from neuralsurv import NeuralSurv
+from neuralsurv.data.stream import batches as stream
 from neuralsurv.errors import NeuralSurvWarning, ProcessLostError
+from neuralsurv.files import checkpoint
 
 # Small enough for several chunks of a small table.
 CHUNK_ROWS = 300
@@ -45,6 +47,9 @@ def fit(folder: str, method: str, state: str | None, shards: str = "shared") -> 
     # With steps on samples a wider network, of which only some directions are kept.
     hidden = (64,) if method == "mini-batch" else (4,)
     model = NeuralSurv(hidden=hidden, random_state=0, verbose=False)
+    given: dict[str, Any] = {"passes": 2, "batch_size": 512} if method == "mini-batch" else {}
+    if state is not None:
+        given["checkpoint_seconds"] = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NeuralSurvWarning)
         return model.fit_stream(
@@ -53,12 +58,10 @@ def fit(folder: str, method: str, state: str | None, shards: str = "shared") -> 
             event="event",
             method=method,
             training_passes=4,
-            passes=2,
-            batch_size=512,
             directions=20,
             checkpoint=state,
-            checkpoint_seconds=0,
             shards=shards,
+            **given,
         )
 
 
@@ -95,7 +98,7 @@ def main() -> None:
         try:
             found = result(fit(folder, method, None if state == "-" else state))
         except ProcessLostError as error:
-            Path(f"{out}.{rank}.error").write_text(str(error))
+            Path(f"{out}.{rank}.error").write_text(str(error), encoding="utf-8")
             raise SystemExit(3) from error
     if rank == 0:
         np.savez(out, **found)

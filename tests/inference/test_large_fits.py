@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from inference.problems import simulated
-from neuralsurv.inference import fit as inference
-from neuralsurv.presets import resolve
+from neuralsurv.inference.choices import resolve
+from neuralsurv.inference.paper import fit as inference
 from neuralsurv.solvers.dual import DualGaussian
 from neuralsurv.solvers.subspace import SubspaceGaussian
 

@@ -28,7 +28,7 @@ def test_a_small_run(scaling, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(scaling, "in_a_fresh_process", scaling.measure)
     out = tmp_path / "results.md"
     scaling.main(["--rows", "200", "300", "--peer-limit", "200", "--out", str(out)])
-    lines = [line for line in out.read_text().splitlines() if line.startswith("|")]
+    lines = [line for line in out.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     assert len(lines) == 2 + 4 * 2
     assert all(line in capsys.readouterr().out for line in lines[:1])
     assert [line.split(" | ")[0] for line in lines[2::2]] == ["| harrell", "| uno", "| antolini", "| brier"]
@@ -45,7 +45,7 @@ def test_a_value_that_differs_from_the_other_package_stops_the_run(scaling, monk
 
 
 def test_stored_results_are_seconds_and_bounded_memory_at_100_000_rows():
-    text = (FOLDER / "results.md").read_text()
+    text = (FOLDER / "results.md").read_text(encoding="utf-8")
     assert re.search(r"on \d{4}-\d\d-\d\d: Python", text)
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if " | 100,000 | " in line]
     assert [row[0] for row in rows] == ["harrell", "uno", "antolini", "brier"]

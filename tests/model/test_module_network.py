@@ -11,9 +11,9 @@ from neuralsurv.data.features import Encoding
 from neuralsurv.data.parts import table_layout
 from neuralsurv.model.module_checks import wrap_module
 from neuralsurv.model.module_network import ModuleNetwork
-from neuralsurv.model.module_rows import JoinedRows, StreamedRows
 from neuralsurv.model.network import MLP
-from neuralsurv.model.rows import DenseRows
+from neuralsurv.solvers.rows import DenseRows
+from neuralsurv.solvers.streamed_rows import JoinedRows, StreamedRows
 
 COUNT = 9
 

@@ -2,19 +2,16 @@
 
 import os
 import re
-import shutil
 import subprocess
+import tempfile
 
 import numpy as np
 import pytest
 from matplotlib import image
 
+from browser import CHROMIUM, at_home_in
 from neuralsurv.report.page import render
 from report.small_report import report
-
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 
 if CHROMIUM is None and not os.environ.get("CI"):
     pytest.skip("Chromium is not installed: apt-get install chromium", allow_module_level=True)
@@ -41,9 +38,15 @@ addEventListener("load", () => {
 def chromium(*arguments):
     assert CHROMIUM is not None, "Chromium is not installed, and continuous integration needs it"
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"]
-    return subprocess.run(
-        [CHROMIUM, *flags, *arguments], capture_output=True, text=True, timeout=240, check=True
-    ).stdout
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        return subprocess.run(
+            [CHROMIUM, *flags, *arguments],
+            env=at_home_in(home),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=240,
+            check=True,
+        ).stdout
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from lifelines import KaplanMeierFitter
 
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
-from neuralsurv.report.build import Choices, build
+from neuralsurv.report.build import PaperChoices, build
 from neuralsurv.report.cohort_part import describe_cohort, describe_covariates
 from neuralsurv.report.effects import covariate_effects
 from neuralsurv.report.people import choose_people
@@ -138,7 +138,7 @@ def said(outcome=None, frame=None, accuracy=None, horizon=1.0, diagnostics=None)
 
     one = copy(model())
     if diagnostics is not None:
-        one.diagnostics_ = replace(one.diagnostics_, **diagnostics)
+        one.fitted_ = replace(one.fitted_, diagnostics=replace(one.diagnostics_, **diagnostics))
     return " ".join(
         warnings_in_words(one, outcome or cohort()[1], cohort()[0] if frame is None else frame,
                           accuracy or report().accuracy, horizon)
@@ -149,11 +149,18 @@ def test_warnings_in_plain_words():
     frame, outcome = cohort()
     calm = said()
     assert "given up on the covariates" not in calm
-    assert "given up on the covariates" in said(diagnostics={"collapsed": True, "messages": ("it has collapsed",)})
-    assert "it has collapsed" not in said(diagnostics={"collapsed": True, "messages": ("it has collapsed",)})
+    collapsed = {"collapsed": True, "messages": ("all are alike",), "kinds": ("collapse",)}
+    assert "given up on the covariates" in said(diagnostics=collapsed)
+    assert "all are alike" not in said(diagnostics=collapsed)
     assert "was interrupted before it was finished" in said(diagnostics={"interrupted": True, "converged": False})
     assert "had not settled when it reached its limit" in said(diagnostics={"converged": False})
-    assert "The fit reports: the grid is coarse" in said(diagnostics={"messages": ("the grid is coarse",)})
+    assert "The fit reports: the grid is coarse" in said(
+        diagnostics={"messages": ("the grid is coarse",), "kinds": ("quadrature",)}
+    )
+    # The words of a warning do not decide what it is about.
+    assert "The fit reports: nothing has collapsed" in said(
+        diagnostics={"messages": ("nothing has collapsed",), "kinds": ("mode",)}
+    )
     assert "lies beyond" in said(horizon=1e6)
     few = outcome.select(np.arange(20))
     assert f"These rows have only {few.event.sum()} events" in said(few, frame.iloc[:20])
@@ -178,7 +185,7 @@ def test_few_events_for_many_covariates():
     from copy import copy
 
     one = copy(model())
-    one.training_ = {**one.training_, "events": 20}
+    one.fitted_ = replace(one.fitted_, training={**one.training_, "events": 20})
     words = " ".join(warnings_in_words(one, cohort()[1], cohort()[0], report().accuracy, 1.0))
     columns = len(one.encoding_.outputs)
     assert f"fitted to 20 events with {columns} encoded covariates, fewer than ten for each" in words
@@ -222,7 +229,7 @@ def test_rows_without_an_event():
     frame, outcome = cohort()
     none = Outcome.from_arrays(outcome.time, np.zeros(60))
     with pytest.raises(InputError, match="none of the 60 rows has an event; there is nothing to compare"):
-        build(model(), frame, none, [""] * 60, Choices(), lambda done, words: None)
+        build(model(), frame, none, [""] * 60, PaperChoices(), lambda done, words: None)
 
 
 def test_evil_is_a_covariate():

@@ -82,6 +82,14 @@ def test_pictures_are_well_formed_and_escaped():
     assert "second <" in texts
 
 
+@pytest.mark.parametrize("name", ["<!--<script>", "]]>", "&lt;", "a\u2028b\u2029"])
+def test_data_cannot_change_how_the_page_is_read(name):
+    picture = chart()
+    picture.line(name, [0, 1], [1, 2], 0)
+    assert not set(picture.data()) & set("<>&\u2028\u2029")
+    assert json.loads(picture.data())["series"][0]["name"] == name
+
+
 def test_data_cannot_close_the_script():
     picture = chart()
     picture.line("</script><script>", [0, 1], [1, float("nan")], 0)

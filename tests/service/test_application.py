@@ -97,6 +97,8 @@ class TestPredictions:
         body = {"people": [without, {**PERSON, "dose": None}], "times": [1.0]}
         first, second = service.post("/predict", json=body).json()["people"]
         assert first == second
+        assert first["filled_in"] == ["dose"]
+        assert ask(service).json()["people"][0]["filled_in"] == []
 
 
 class TestRefusals:
@@ -149,7 +151,7 @@ class TestRefusals:
             ({"level": 0}, r"level: input should be greater than 0"),
             ({"horizon": 0}, r"horizon: input should be greater than 0"),
             ({"given": -1}, r"given: input should be greater than or equal to 0"),
-            ({"seed": 3}, r"seed: extra inputs are not permitted"),
+            ({"seed": 3}, r"there is no field 'seed'; The fields are people, times, quantities"),
         ],
     )
     def test_questions(self, service, question, sentence):
@@ -204,7 +206,7 @@ class TestLimits:
             assert detail.startswith("3 people at 3 times are 9 values of each quantity; ask for at most 8")
 
     def test_a_prediction_is_given_up_between_blocks(self, path, monkeypatch):
-        monkeypatch.setattr("neuralsurv.posterior.people_blocks.__defaults__", (1,))
+        monkeypatch.setattr("neuralsurv.posterior.gaussian.people_blocks.__defaults__", (1,))
         looks = []
 
         def third_look_is_too_late(deadline):

@@ -69,7 +69,28 @@ class TestHosts:
         with client(path, access=Access(hosts=("localhost", "127.0.0.1", "::1"))) as service:
             assert service.get("/health", headers={"Host": host}).status_code == 200
 
-    @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::2]"])
+    @pytest.mark.parametrize(
+        "host",
+        [
+            *("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::2]"),
+            *(
+                "localhost:80@evil.com",
+                "localhost:evil.com",
+                "localhost:80:80",
+                "localhost:123456",
+                "localhost/evil.com",
+            ),
+            *(
+                "[::1]evil.com",
+                "[::1]:80@evil.com",
+                "[::1",
+                "user@localhost",
+                "localhost ",
+                "localhost#",
+                "localhost/x",
+            ),
+        ],
+    )
     def test_a_name_that_was_made_to_point_here(self, path, host):
         with client(path, access=Access(hosts=("localhost", "127.0.0.1", "::1"))) as service:
             answer = service.get("/health", headers={"Host": host})

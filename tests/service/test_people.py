@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from neuralsurv.data.features import Encoding
+from neuralsurv.errors import ColumnError
 from neuralsurv.service.features import features_of
 from neuralsurv.service.openapi import person_schema
 from neuralsurv.service.people import outside_training, people_table
@@ -73,3 +74,9 @@ def test_ends_of_the_range_and_gaps_are_inside():
     features = features_of(fit(age=[1.0, 2.0, np.nan]))
     table = people_table([{"age": 1.0}, {"age": 2.0}, {"age": None}, {"age": 0.999}], features)
     assert [len(found) for found in outside_training(table, features)] == [0, 0, 0, 1]
+
+
+def test_a_long_value_is_not_sent_back_whole():
+    with pytest.raises(ColumnError, match=r"^covariate 'sex' has the value 'f{100}…' in 1 row") as caught:
+        people_table([{"sex": "f" * 10**6}], features_of(fit(sex=["f", "m"])))
+    assert len(str(caught.value)) < 500

@@ -8,11 +8,11 @@ import torch
 
 from inference.problems import intricate, setting
 from neuralsurv.errors import NotPositiveDefiniteError
-from neuralsurv.inference import cavi
-from neuralsurv.model import rows as rows_module
+from neuralsurv.inference.paper import cavi
 from neuralsurv.model.network import MLP
-from neuralsurv.model.rows import DenseRows, LayeredRows
+from neuralsurv.solvers import rows as rows_module
 from neuralsurv.solvers.dual import DualSolver, times_each, transposed_times_each
+from neuralsurv.solvers.rows import DenseRows, LayeredRows
 from solvers.gaussian_cases import GaussianCases, close, problem, rows_elsewhere
 
 

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from neuralsurv.model.rows import DenseRows
 from neuralsurv.solvers import lowrank
 from neuralsurv.solvers.lowrank import low_rank_solver
+from neuralsurv.solvers.rows import DenseRows
 from solvers.gaussian_cases import GaussianCases, close, problem
 
 

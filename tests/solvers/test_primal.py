@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
-from neuralsurv.model import rows as rows_module
-from neuralsurv.model.rows import DenseRows
+from neuralsurv.solvers import rows as rows_module
 from neuralsurv.solvers.primal import PrimalSolver, cholesky, eigenvectors
+from neuralsurv.solvers.rows import DenseRows
 from solvers.gaussian_cases import GaussianCases, problem, rows_elsewhere
 
 

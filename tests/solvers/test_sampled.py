@@ -2,9 +2,9 @@
 
 import torch
 
-from neuralsurv.model.rows import DenseRows
 from neuralsurv.solvers.lowrank import low_rank_solver
 from neuralsurv.solvers.primal import PrimalSolver
+from neuralsurv.solvers.rows import DenseRows
 from neuralsurv.solvers.sampled import sampled_solver, spread_sample
 
 

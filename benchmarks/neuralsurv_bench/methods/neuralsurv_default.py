@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from neuralsurv import NeuralSurv
-from neuralsurv.presets import DEFAULT
+from neuralsurv.inference.choices import DEFAULT
 from neuralsurv_bench.methods.interface import Floats, Method, Settings, Split
 
 NAME = "NeuralSurv default"
@@ -122,13 +122,13 @@ class FittedMixture:
 
 def leave_one_out(model: NeuralSurv, x: Floats, outcome: tuple[Floats, np.ndarray]) -> np.ndarray:
     """Return the log density of each row given the others, by Pareto-smoothed importance sampling, shape (n,)."""
-    import arviz
+    import arviz_stats
 
-    loo: Any = arviz.loo
+    loo: Any = arviz_stats.loo
     with warnings.catch_warnings():
         # A row that the others say little of is a reason to weigh it by what there is, not to stop.
         warnings.simplefilter("ignore", UserWarning)
-        return np.asarray(loo(model.to_inference_data(x, outcome), pointwise=True).loo_i)
+        return np.asarray(loo(model.to_inference_data(x, outcome), pointwise=True).elpd_i)
 
 
 def stack(scores: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import torch
 from neuralsurv import NeuralSurv
 from neuralsurv.model.prior import Gamma
 from neuralsurv.model.quadrature import GaussLegendre
-from neuralsurv.posterior import Draws
+from neuralsurv.posterior.gaussian import Draws
 from neuralsurv_bench.methods.interface import Floats, Method, Rows, Settings, Split
 
 # What the published tables were run with, and what the text says.

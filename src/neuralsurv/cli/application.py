@@ -16,6 +16,7 @@ from neuralsurv.cli.messages import Messages, as_json
 from neuralsurv.cli.settings import DataSettings, model_settings
 from neuralsurv.cli.start import BAD_INPUT, INTERRUPTED, UNEXPECTED
 from neuralsurv.errors import NeuralSurvError
+from neuralsurv.names import printable
 
 _EPILOG = "Exit codes: 0 done, 1 unexpected error, 2 wrong input or usage, 130 interrupted."
 
@@ -54,7 +55,7 @@ def _ended(ctx: Any, text: str, code: int) -> typer.Exit:
     if ctx.meta.get("neuralsurv.json"):
         sys.stdout.write(as_json({"error": text, "exit_code": code}) + "\n")
     typer.secho("error: ", fg="red", nl=False, err=True)
-    typer.echo(text, err=True)
+    typer.echo(printable(text), err=True)
     return typer.Exit(code)
 
 
@@ -120,6 +121,7 @@ def fit(
     encoding: a.Encoding = None,
     missing: a.Missing = None,
     drop_missing_outcome: a.DropMissingOutcome = False,
+    zero_times: a.ZeroTimes = None,
     preset: a.Preset = None,
     hidden: a.Hidden = None,
     draws: a.Draws = None,
@@ -182,6 +184,7 @@ def evaluate(
     encoding: a.Encoding = None,
     missing: a.Missing = None,
     drop_missing_outcome: a.DropMissingOutcome = False,
+    zero_times: a.ZeroTimes = None,
     preset: a.Preset = None,
     hidden: a.Hidden = None,
     draws: a.Draws = None,
@@ -262,6 +265,7 @@ def report(
     encoding: a.Encoding = None,
     missing: a.Missing = None,
     drop_missing_outcome: a.DropMissingOutcome = False,
+    zero_times: a.ZeroTimes = None,
     title: a.Title = None,
     times: a.CalibrationTimes = None,
     horizon: a.MeanHorizonOfReport = None,
@@ -346,7 +350,7 @@ def _settings(given: dict[str, Any], config: Path | None) -> tuple[DataSettings,
     """Return the settings of the data, from the command line and then from the config file, and the latter."""
     many = ("event_values", "features", "drop", "categorical", "missing")
     single = ("time", "event", "entry", "weight", "id", "start_date", "end_date", "entry_date", "unit", "date_format",
-              "separator", "decimal", "encoding", "drop_missing_outcome")  # fmt: skip
+              "separator", "decimal", "encoding", "drop_missing_outcome", "zero_times")  # fmt: skip
     lists = {**given, "event_values": given.get("event_value")}
     values: dict[str, Any] = {name: given[name] for name in single}
     values.update({name: tuple(lists[name] or ()) for name in many})

@@ -93,15 +93,33 @@ DateFormat = Annotated[
     str | None, _option("--date-format", "How dates are written, for example %d.%m.%Y; ISO by default.", _DATES, "TEXT")
 ]
 Separator = Annotated[
-    str | None, _option("--separator", "What stands between two cells of a text file.", _TABLE, "TEXT")
+    str | None,
+    _option("--separator", "What stands between two cells of a text file; guessed if not given.", _TABLE, "TEXT"),
 ]
-Decimal = Annotated[str | None, _option("--decimal", "The decimal sign of a text file.", _TABLE, "TEXT")]
+Decimal = Annotated[
+    str | None, _option("--decimal", "Decimal sign of a text file, for example a comma: --decimal ,", _TABLE, "TEXT")
+]
 Encoding = Annotated[str | None, _option("--encoding", "How a text file is encoded; UTF-8 by default.", _TABLE, "NAME")]
 Missing = Annotated[
-    list[str] | None, _option("--missing", "A text that means a missing value; may be repeated.", _TABLE, "TEXT")
+    list[str] | None,
+    _option(
+        "--missing",
+        "A text or number that means a missing value, such as 999; age=999 for one column. May be repeated.",
+        _TABLE,
+        "TEXT",
+    ),
 ]
 DropMissingOutcome = Annotated[
     bool, _option("--drop-missing-outcome", "Leave out rows without an outcome instead of refusing them.", _TABLE)
+]
+ZeroTimes = Annotated[
+    str | None,
+    _option(
+        "--zero-times",
+        "Rows whose time is 0: half-step (half of the smallest step is added) or drop; refused if not given.",
+        _TABLE,
+        "NAME",
+    ),
 ]
 Preset = Annotated[str | None, _option("--preset", "Named set of choices of the model.", _MODEL, "NAME")]
 Hidden = Annotated[str | None, _option("--hidden", "Widths of the hidden layers, for example 16,16.", _MODEL, "WIDTHS")]
@@ -161,7 +179,13 @@ BrierHorizon = Annotated[
 ]
 ScoresOut = Annotated[Path | None, _option("--out", "Write the scores of every fold to a table.", _RUN, "FILE")]
 Times = Annotated[
-    str | None, _option("--times", "Times with commas between them, or first:last:step.", _QUESTION, "TIMES")
+    str | None,
+    _option(
+        "--times",
+        "Times with commas between them, or first:last:step; quartiles of the training event times if not given.",
+        _QUESTION,
+        "TIMES",
+    ),
 ]
 Quantity = Annotated[
     str,

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-import shlex
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from neuralsurv.cli.durations import duration, read_dates
+from neuralsurv.cli.outcome_columns import event_flags, event_note, labels, refuse_gaps, without_zero_times
 from neuralsurv.cli.settings import DataSettings
-from neuralsurv.cli.tables import read_table
+from neuralsurv.cli.suspects import refuse_decimal_commas, row_number_columns
+from neuralsurv.cli.tables import is_text_file, read_table
+from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
-from neuralsurv.names import check_known, listed, suggestion
+from neuralsurv.names import check_known
 
 ROLES = ("time", "event", "entry", "weight", "id")
 _DATE_ROLES = ("start_date", "end_date", "entry_date")
+# How the columns are read, which a model file keeps as well.
+_HOW = ("unit", "date_format", "zero_times")
+_LISTS = ("event_values", "missing")
 
 
 @dataclass(frozen=True)
@@ -61,18 +66,21 @@ class CohortTable:
         return self.frame[self.roles["id"]].to_numpy() if "id" in self.roles else None
 
 
-def read_cohort(settings: DataSettings) -> CohortTable:
+def read_cohort(settings: DataSettings, needed: Collection[str] = ()) -> CohortTable:
     """Read a table and prepare its outcome; the covariates are as they are in the file.
 
     Parameters
     ----------
     settings : DataSettings
         What to read. Columns are checked before anything else, so that a typo is found at once.
+    needed : collection of str
+        The covariates of a model that there is already; others are not looked at. All if empty.
     """
     if settings.file is None:
         raise InputError("there is no data file; name one, or set file in the [data] table of the config.")
     _check_roles(settings)
     as_text = {*settings.categorical, *([settings.event] if settings.event_values and settings.event else [])}
+    notes: list[str] = []
     frame = read_table(
         settings.file,
         text_columns=as_text,
@@ -80,36 +88,49 @@ def read_cohort(settings: DataSettings) -> CohortTable:
         separator=settings.separator,
         decimal=settings.decimal,
         encoding=settings.encoding,
+        notes=notes,
     )
     _check_columns(settings, [str(name) for name in frame.columns])
     roles = {role: getattr(settings, role) for role in ROLES if getattr(settings, role) is not None}
     frame = _selected(frame, settings)
-    notes: list[str] = []
+    frame = frame if needed else _without_row_numbers(frame, settings, notes)
+    event = str(settings.event)
+    texts = {event, *settings.categorical}
+    looked_at = [name for name in frame if name not in texts and (not needed or name in {*needed, *roles.values()})]
+    refuse_decimal_commas(frame[looked_at], text_file=is_text_file(settings.file))
     if settings.start_date is not None:
         frame, roles = _with_durations(frame, settings, roles, notes)
-    if settings.event_values:
-        frame[settings.event] = _event_flags(frame[str(settings.event)], settings)
-    else:
-        _check_event_is_no_word(frame[str(settings.event)])
+    words = labels(frame[event])
+    frame[event] = event_flags(frame[event], settings.event_values)
     for name in settings.categorical:
         if name in frame:
             frame[name] = labels(frame[name])
+            if decimal_comma(frame[name].dropna()) is not None:
+                # Text would be refused, but the user says that these are no numbers.
+                frame[name] = frame[name].astype("category")
+    outcome_columns = [roles[role] for role in ROLES if role in roles]
     if settings.drop_missing_outcome:
-        outcome_columns = [roles[role] for role in ROLES if role in roles]
         complete = frame[outcome_columns].notna().all(axis=1)
         if not complete.all():
             notes.append(f"left out {int((~complete).sum())} of {len(frame)} rows, which have no complete outcome.")
-            frame = frame[complete].reset_index(drop=True)
+            frame = frame[complete]
         if len(frame) == 0:
             raise InputError("no row has a complete outcome; nothing is left.")
-    return CohortTable(frame, roles, tuple(notes), settings)
+    refuse_gaps(frame, outcome_columns)
+    dates = settings.start_date is not None
+    frame, told = without_zero_times(frame, roles["time"], settings.zero_times, dates=dates)
+    notes += [told] if told else []
+    notes.append(event_note(words[frame.index], frame[event]))
+    return CohortTable(frame.reset_index(drop=True), roles, tuple(notes), settings)
 
 
-def labels(values: pd.Series) -> pd.Series:
-    """Return a column as text, whole numbers without a decimal point and gaps as they are."""
-    if pd.api.types.is_float_dtype(values.dtype) and (values.dropna() % 1 == 0).all():
-        values = values.astype("Int64")
-    return values.map(str, na_action="ignore").astype(object).where(values.notna(), None)
+def _without_row_numbers(frame: pd.DataFrame, settings: DataSettings, notes: list[str]) -> pd.DataFrame:
+    """Leave out columns that do nothing but number the rows, unless somebody asked for them."""
+    asked = {*settings.features, *settings.categorical}
+    asked |= {str(getattr(settings, role)) for role in (*ROLES, *_DATE_ROLES)}
+    found = {name: told for name, told in row_number_columns(frame).items() if name not in asked}
+    notes += found.values()
+    return frame.drop(columns=list(found))
 
 
 def _check_roles(settings: DataSettings) -> None:
@@ -181,46 +202,21 @@ def _with_durations(
     return frame.drop(columns=list(dates)).assign(**made), roles
 
 
-def _event_flags(values: pd.Series, settings: DataSettings) -> Any:
-    text = labels(values)
-    present = sorted(set(text.dropna()))
-    for value in settings.event_values:
-        if value not in present:
-            raise InputError(
-                f"no row of column {settings.event!r} holds {value!r} (--event-value); "
-                f"{suggestion(value, present)}Its values are {listed(present)}."
-            )
-    flags = text.isin(settings.event_values).astype(float)
-    return flags.where(text.notna(), np.nan)
-
-
-def _check_event_is_no_word(values: pd.Series) -> None:
-    """Refuse words in the event column in a way that says what to type."""
-    present = values.dropna()
-    if pd.api.types.is_object_dtype(present.dtype) or pd.api.types.is_string_dtype(present.dtype):
-        words = sorted(set(present.map(str)[pd.to_numeric(present, errors="coerce").isna()]))
-        if words:
-            raise InputError(
-                f"column {values.name!r} holds words ({listed(words)}); say which of them mean the event, "
-                f"for example --event-value {shlex.quote(words[-1])}."
-            )
-
-
 def kept_roles(cohort: CohortTable) -> dict[str, str]:
     """Return what a model file has to hold of how the outcome was read, so that other commands read it the same way."""
     settings = cohort.settings
-    found = {role: getattr(settings, role) for role in (*_DATE_ROLES, "unit", "date_format")}
-    if settings.event_values:
-        found["event_values"] = json.dumps(list(settings.event_values))
+    found = {role: getattr(settings, role) for role in (*_DATE_ROLES, *_HOW)}
+    for many in _LISTS:
+        if getattr(settings, many):
+            found[many] = json.dumps(list(getattr(settings, many)))
     return {**cohort.roles, **{role: value for role, value in found.items() if value is not None}}
 
 
 def settings_of_model(columns: dict[str, str]) -> DataSettings:
     """Return how the outcome of a model's training rows was read, from what :func:`kept_roles` put into its file."""
-    found = {role: columns[role] for role in (*ROLES, *_DATE_ROLES, "unit", "date_format") if role in columns}
-    settings = replace(DataSettings(), **found)  # type: ignore[arg-type]
-    if "event_values" in columns:
-        settings = replace(settings, event_values=tuple(json.loads(columns["event_values"])))
+    found = {role: columns[role] for role in (*ROLES, *_DATE_ROLES, *_HOW) if role in columns}
+    lists = {many: tuple(json.loads(columns[many])) for many in _LISTS if many in columns}
+    settings = replace(DataSettings(), **found, **lists)  # type: ignore[arg-type]
     if settings.start_date is not None:
         # Time and entry are made from the dates again.
         settings = replace(settings, time=None, entry=None if settings.entry_date is not None else settings.entry)

@@ -210,7 +210,7 @@ def _neuralsurv(parameters: dict[str, Any], heard: Counter[str]) -> Curves:
 
 def _ridge_cox(penalty: float) -> Curves:
     def curves(train_x: pd.DataFrame, train: Outcome, test_x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
-        encoding = Encoding.fit(train_x, train.risk_weight(), standardise=True)
+        encoding = Encoding.fit(train_x, train.risk_weight(), events=train.event_weight())
         model = fit_ridge_cox(encoding.transform(train_x), train, penalty)
         return model.survival(encoding.transform(test_x), times)
 

@@ -15,10 +15,11 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from neuralsurv import NeuralSurv, plots
+from neuralsurv import NeuralSurv
 from neuralsurv.data.simulate import Cohort, lognormal_cohort, lognormal_survival
 from neuralsurv.errors import NeuralSurvWarning
-from neuralsurv.prediction import Prediction
+from neuralsurv.prediction import plots
+from neuralsurv.prediction.prediction import Prediction
 
 LEVEL = 0.9
 _BARS = "▁▂▃▄▅▆▇█"

@@ -7,8 +7,8 @@ from pathlib import Path
 from neuralsurv.cli.files import check_new, file_size, replacing
 from neuralsurv.cli.messages import Messages
 from neuralsurv.errors import InputError
-from neuralsurv.plots import plot_prediction
-from neuralsurv.prediction import Prediction
+from neuralsurv.prediction.plots import plot_prediction
+from neuralsurv.prediction.prediction import Prediction
 
 _KINDS = (".png", ".svg", ".pdf")
 # The bands of more people than this lie over each other and cannot be told apart; intervals stand one below another.
@@ -31,7 +31,7 @@ def check_picture(path: Path, *, force: bool, inputs: tuple[Path | None, ...]) -
     check_new(path, force=force, inputs=inputs)
 
 
-def draw(found: Prediction, path: Path, level: float, *, unit: str | None, messages: Messages) -> None:
+def draw(found: Prediction, path: Path, level: float, *, unit: str | None, force: bool, messages: Messages) -> None:
     """Draw the first people of a prediction into a file, and say how many.
 
     Parameters
@@ -44,6 +44,8 @@ def draw(found: Prediction, path: Path, level: float, *, unit: str | None, messa
         Level of the bands.
     unit : str or None
         Name of the time axis: the column that held the times in the fit.
+    force : bool
+        Whether a file that is there may be replaced.
     messages : Messages
         Where to say what was done.
     """
@@ -64,7 +66,7 @@ def draw(found: Prediction, path: Path, level: float, *, unit: str | None, messa
     if unit is not None and found.columns is not None:
         axes.set_xlabel(unit)
     axes.set_title(f"{found.name}: median and {level:.0%} interval", fontsize=10)
-    with replacing(path) as temporary:
+    with replacing(path, force=force) as temporary:
         axes.figure.savefig(temporary, format=path.suffix[1:].lower(), dpi=130)
     pyplot.close(axes.figure)
     messages.say(f"wrote {path} ({file_size(path)})")

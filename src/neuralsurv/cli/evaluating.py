@@ -11,7 +11,7 @@ import pandas as pd
 
 from neuralsurv.cli.cohort import read_cohort
 from neuralsurv.cli.comparison import METHODS, NEURALSURV, RIDGE_COX, SCORES, Scores, compare
-from neuralsurv.cli.files import check_new
+from neuralsurv.cli.files import reserved
 from neuralsurv.cli.fitting import usable_cohort
 from neuralsurv.cli.folds import make_folds
 from neuralsurv.cli.messages import Messages
@@ -59,9 +59,15 @@ def run(
     out : Path or None
         A table for the scores of every fold.
     """
-    if out is not None:
-        check_new(out, force=force, inputs=(settings.file,))
-        table_kind(out)
+    with reserved(out, force=force, inputs=(settings.file,)):
+        if out is not None:
+            table_kind(out)
+        _evaluate(settings, given, plan, out, force=force, messages=messages)
+
+
+def _evaluate(
+    settings: DataSettings, given: dict[str, Any], plan: Plan, out: Path | None, *, force: bool, messages: Messages
+) -> None:
     cohort = usable_cohort(read_cohort(settings), messages)
     outcome = cohort.outcome()
     outcome.check_fittable()
@@ -77,7 +83,7 @@ def run(
         )  # fmt: skip
     _remarks(scores, len(folds), messages)
     if out is not None:
-        write_table(pd.DataFrame(scores.folds), out)
+        write_table(pd.DataFrame(scores.folds), out, force=force)
     _tell(scores, plan, out, len(outcome), int(outcome.event.sum()), messages)
 
 

@@ -11,15 +11,16 @@ import typer
 
 from neuralsurv.cli.cohort import CohortTable, kept_roles, read_cohort
 from neuralsurv.cli.config import config_text
-from neuralsurv.cli.files import check_new, file_size, write_text
+from neuralsurv.cli.files import file_size, reserved, write_text
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.start import INTERRUPTED
-from neuralsurv.cli.usable import described, drop_unusable, remarks
+from neuralsurv.cli.suspects import code_warnings
+from neuralsurv.cli.usable import described, drop_unusable, many_levels, remarks
 from neuralsurv.errors import InputError
 
 if TYPE_CHECKING:
-    from neuralsurv.estimator import NeuralSurv
+    from neuralsurv.estimator.neuralsurv import NeuralSurv
 
 _MOST_COLUMNS_SHOWN = 40
 
@@ -53,22 +54,37 @@ def run(
     if out is None:
         raise InputError("say where the model goes: --out m.neuralsurv.")
     inputs = (settings.file,)
-    check_new(out, force=force, inputs=inputs)
-    if write_config is not None:
-        check_new(write_config, force=force, inputs=inputs)
+    with (
+        reserved(out, force=force, inputs=inputs),
+        reserved(write_config, force=force, inputs=inputs),
+    ):
+        _fit(settings, given, out, write_config, force=force, messages=messages)
+
+
+def _fit(
+    settings: DataSettings,
+    given: dict[str, Any],
+    out: Path,
+    write_config: Path | None,
+    *,
+    force: bool,
+    messages: Messages,
+) -> None:
     cohort = usable_cohort(read_cohort(settings), messages)
     cohort.outcome().check_fittable()
     # Imported late: the estimator takes seconds that a mistake in the table should not cost.
-    from neuralsurv.cli.modelling import estimator_arguments, fitted
+    from neuralsurv.cli.modelling import estimator_arguments, fitted, warn_of_large_file
+    from neuralsurv.estimator.model_file import save
 
     parameters = estimator_arguments(given)
+    warn_of_large_file(cohort, parameters, messages)
     began = time.perf_counter()
     model = fitted(cohort, parameters, messages)
     seconds = time.perf_counter() - began
-    model.columns_ = kept_roles(cohort)
-    model.save(out)
+    model.fitted_ = replace(model.fitted_, roles=kept_roles(cohort))
+    save(model, out, replace=force)
     if write_config is not None:
-        write_text(write_config, config_text(settings, parameters, out, write_config.parent))
+        write_text(write_config, config_text(settings, parameters, out, write_config.parent), force=force)
     _tell(model, cohort, out, write_config, seconds, messages)
     if model.diagnostics_.interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -86,6 +102,9 @@ def usable_cohort(cohort: CohortTable, messages: Messages) -> CohortTable:
         raise InputError("no covariate is left that a model can use; check --features and --drop.")
     for text in remarks(cohort.covariates):
         messages.note(text)
+    looked_at = [*cohort.covariates, cohort.roles["time"]]
+    for text in [*many_levels(cohort.covariates), *code_warnings(cohort.frame[looked_at])]:
+        messages.warn(text)
     return cohort
 
 

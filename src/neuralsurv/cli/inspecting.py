@@ -9,6 +9,7 @@ from neuralsurv.cli.files import file_size
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import opened
 from neuralsurv.data.features import Column
+from neuralsurv.names import printable
 
 
 def run(path: Path, *, messages: Messages) -> None:
@@ -30,7 +31,7 @@ def run(path: Path, *, messages: Messages) -> None:
     messages.say(str(summary))
     messages.say("")
     messages.table(f"Covariates ({len(rows)})", ("column", "kind", "training values", "gaps"), rows)
-    roles = ", ".join(f"{role} = {name}" for role, name in model.columns_.items())
+    roles = ", ".join(f"{printable(role)} = {printable(name)}" for role, name in model.columns_.items())
     messages.say(f"Outcome: {roles or 'given as arrays, without names'}")
     messages.result(
         model=str(path),

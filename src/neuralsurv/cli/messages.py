@@ -1,9 +1,13 @@
-"""What a command says: results to standard output, everything else to standard error; or one JSON object."""
+"""What a command says: results to standard output, everything else to standard error; or one JSON object.
+
+Names and texts of files and tables are shown with their control characters escaped.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +16,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from neuralsurv.names import printable
+
+# JSON lets them stand as they are, and some terminals act on them.
+_LATE_CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 class Messages:
@@ -42,7 +51,7 @@ class Messages:
         """Say what was done without being asked."""
         self.notes.append(text)
         if not self.quiet:
-            self._error.print(Text.assemble(("note: ", "cyan"), text), soft_wrap=True)
+            self._error.print(Text.assemble(("note: ", "cyan"), printable(text, keep="\n")), soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """Say what to worry about."""
@@ -50,12 +59,12 @@ class Messages:
             return
         self.warnings.append(text)
         if not self.machine:
-            self._error.print(Text.assemble(("warning: ", "yellow"), text), soft_wrap=True)
+            self._error.print(Text.assemble(("warning: ", "yellow"), printable(text, keep="\n")), soft_wrap=True)
 
     def say(self, text: str) -> None:
         """Say what came out, to a person."""
         if not self.machine:
-            self._out.print(Text(text), soft_wrap=True)
+            self._out.print(Text(printable(text, keep="\n")), soft_wrap=True)
 
     def table(self, title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> None:
         """Show a table to a person; `numbers` sets all columns but the first to the right."""
@@ -65,7 +74,7 @@ class Messages:
         for place, name in enumerate(head):
             shown.add_column(Text(name), justify="right" if numbers and place else "left", overflow="fold")
         for row in rows:
-            shown.add_row(*(Text(cell) for cell in row))
+            shown.add_row(*(Text(printable(cell)) for cell in row))
         self._out.print(shown)
 
     @contextmanager
@@ -85,7 +94,8 @@ class Messages:
 
 def as_json(values: Any) -> str:
     """Return plain values as JSON; NaN and infinity, which JSON does not have, become null."""
-    return json.dumps(_finite(values), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_finite(values), ensure_ascii=False, allow_nan=False)
+    return _LATE_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _finite(value: Any) -> Any:

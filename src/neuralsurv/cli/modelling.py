@@ -9,10 +9,17 @@ from typing import Any
 
 from neuralsurv.cli.cohort import CohortTable
 from neuralsurv.cli.messages import Messages
+from neuralsurv.data.features import Encoding
 from neuralsurv.errors import NeuralSurvWarning
-from neuralsurv.estimator import NeuralSurv
+from neuralsurv.estimator.fit_kinds import CHOICES
+from neuralsurv.estimator.neuralsurv import NeuralSurv
+from neuralsurv.inference.choices import resolve
+from neuralsurv.inference.footprint import model_file_bytes
 from neuralsurv.names import check_known
 
+# Files above this size (in bytes) are worth a warning.
+LARGE_FILE = 100e6
+_MANY_OUTPUTS = 20
 # What a command sets itself.
 _OURS = ("self", "verbose", "warm_start")
 
@@ -24,6 +31,24 @@ def estimator_arguments(given: dict[str, Any]) -> dict[str, Any]:
         check_known(name, known, what="setting", where="--set or [model]")
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return {"random_state": 0, **values}
+
+
+def warn_of_large_file(cohort: CohortTable, parameters: dict[str, Any], messages: Messages) -> None:
+    """Say before a long fit that the file it ends in will be large, and what makes it so."""
+    model = NeuralSurv(**parameters)
+    chosen = {name: value for name, value in model.get_params().items() if name in CHOICES}
+    outcome = cohort.outcome()
+    columns = Encoding.fit(cohort.covariates, outcome.risk_weight()).columns
+    width = sum(len(column.outputs) for column in columns)
+    draws = int(model.draws) if model.inference in ("gibbs", "importance") else 0
+    size = model_file_bytes(len(outcome), int(outcome.event.sum()), width, resolve(**chosen), draws)
+    if size > LARGE_FILE:
+        widest = max(columns, key=lambda column: len(column.outputs))
+        most = f", {len(widest.outputs)} of them from {widest.name!r}" if len(widest.outputs) > _MANY_OUTPUTS else ""
+        messages.warn(
+            f"the model file will have up to about {size / 1e6:.0f} MB, since the {len(columns)} covariates become "
+            f"{width} numbers{most}; leave columns out (--drop), or use a smaller network (--hidden 16)."
+        )
 
 
 def fitted(cohort: CohortTable, parameters: dict[str, Any], messages: Messages) -> NeuralSurv:
@@ -40,7 +65,7 @@ def fitted(cohort: CohortTable, parameters: dict[str, Any], messages: Messages) 
 
 def opened(path: Path, messages: Messages) -> NeuralSurv:
     """Open a model file."""
-    from neuralsurv.model_file import load
+    from neuralsurv.estimator.model_file import load
 
     model = load(path)
     model.set_params(verbose=messages.progress)

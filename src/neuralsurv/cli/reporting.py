@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from neuralsurv.cli.cohort import CohortTable, labels, read_cohort, settings_of_model
-from neuralsurv.cli.files import check_new, file_size, write_text
+from neuralsurv.cli.cohort import CohortTable, read_cohort, settings_of_model
+from neuralsurv.cli.files import file_size, reserved, write_text
 from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.outcome_columns import labels
 from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.suspects import code_warnings
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 
@@ -58,13 +60,17 @@ def run(path: Path, table: DataSettings, wishes: Wishes, out: Path, *, force: bo
     force, messages
         As in :func:`neuralsurv.cli.fitting.run`.
     """
-    check_new(out, force=force, inputs=(path, table.file))
     if wishes.rows < 10:
         raise InputError(f"--rows {wishes.rows} is too few for a report; use at least 10.")
+    with reserved(out, force=force, inputs=(path, table.file)):
+        _report(path, table, wishes, out, force=force, messages=messages)
+
+
+def _report(path: Path, table: DataSettings, wishes: Wishes, out: Path, *, force: bool, messages: Messages) -> None:
     from neuralsurv import __version__
     from neuralsurv.cli.modelling import opened
     from neuralsurv.cli.predicting import parse_times
-    from neuralsurv.report.build import Choices, build
+    from neuralsurv.report.build import PaperChoices, build
     from neuralsurv.report.page import render
 
     model = opened(path, messages)
@@ -75,12 +81,13 @@ def run(path: Path, table: DataSettings, wishes: Wishes, out: Path, *, force: bo
         if column.kind == "category" and not set(column.levels) <= {"True", "False"}
     )
     named = settings_of_model(model.columns_) if table.time is None and table.start_date is None else DataSettings()
-    cohort = read_cohort(_with_categories(table.over(named), categories))
+    names = [column.name for column in model.encoding_.columns]
+    cohort = read_cohort(_with_categories(table.over(named), categories), needed=names)
     for text in cohort.notes:
         messages.note(text)
     for column in model.encoding_.columns:
         check_known(column.name, list(cohort.frame.columns), what="column", where="used by the model")
-    choices = Choices(
+    choices = PaperChoices(
         title=wishes.title or f"Survival report: {cohort.settings.file.name if cohort.settings.file else ''}",
         times=tuple(parse_times(wishes.times).tolist()) if wishes.times else (),
         horizon=wishes.horizon,
@@ -88,7 +95,8 @@ def run(path: Path, table: DataSettings, wishes: Wishes, out: Path, *, force: bo
         people=_rows(wishes.people),
         most_rows=wishes.rows,
     )
-    names = [column.name for column in model.encoding_.columns]
+    for text in code_warnings(cohort.frame[names]):
+        messages.warn(text)
     with messages.steps("report", 5) as advance:
         report = build(model, cohort.frame[names], cohort.outcome(), _labels(cohort), choices, advance)
     if report.scored < report.cohort.rows:
@@ -102,7 +110,7 @@ def run(path: Path, table: DataSettings, wishes: Wishes, out: Path, *, force: bo
     ]
     if report.scored < report.cohort.rows:
         facts.append(("Predictions", f"for {report.scored} rows, taken at random"))
-    write_text(out, render(report, facts))
+    write_text(out, render(report, facts), force=force)
     for text in report.warnings:
         messages.warn(text)
     messages.say(f"wrote {out} ({file_size(out)}); open it in a browser")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import html
 import ipaddress
 import logging
 import os
 import socket
 import sys
+import tempfile
 import threading
 import webbrowser
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE = "NEURALSURV_TOKEN"
 _SHORTEST_TOKEN = 16
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+# How long a browser may take to start and read a file.
+_SECONDS_TO_OPEN = 60.0
+_SECONDS_TO_STOP = 5.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ def run(path: Path, wishes: ServiceWishes, *, messages: Messages) -> None:
     try:
         import fastapi  # noqa: F401
         import prometheus_client  # noqa: F401
-        import uvicorn
+        import uvicorn  # noqa: F401
     except ImportError as error:
         raise InputError(f"this needs {error.name}: pip install 'neuralsurv[serve]'.") from error
     from neuralsurv.explorer.page import add_page
@@ -84,6 +90,7 @@ def run(path: Path, wishes: ServiceWishes, *, messages: Messages) -> None:
     from neuralsurv.service.gate import Access
     from neuralsurv.service.limits import Limits
     from neuralsurv.service.model_watch import ModelWatch
+    from neuralsurv.service.server import Server, most_connections
 
     token = read_token(wishes.token_file)
     loopback = is_loopback(wishes.host)
@@ -93,6 +100,8 @@ def run(path: Path, wishes: ServiceWishes, *, messages: Messages) -> None:
             "or say --no-token."
         )
     limits = Limits(**wishes.limits)
+    # The others are for clients that are told to come back later, and for /health.
+    limits = replace(limits, waiting=min(limits.waiting, most_connections() // 2))
     names = wishes.names or (_LOOPBACK_NAMES if loopback else None)
     hosts = None if names is None else tuple(name.lower() for name in names)
     watch = ModelWatch(path)
@@ -110,25 +119,23 @@ def run(path: Path, wishes: ServiceWishes, *, messages: Messages) -> None:
     with _listening(wishes.host, wishes.port) as place:
         address = url(wishes.host, place.getsockname()[1])
         _announce(address, watch.path, wishes, token, limits, messages)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_keep_alive=15,
-                timeout_graceful_shutdown=10,
-            )
-        )
+        ended = threading.Event()
+        opening = threading.Thread(target=_open_page, args=(address, token, ended), daemon=True)
         if wishes.browser:
             # The socket listens already, so the page waits for the server and not the other way round.
-            threading.Thread(target=webbrowser.open, args=(_page_address(address, token),), daemon=True).start()
+            opening.start()
+        # Else the objects of all the libraries are searched for garbage again and again while a large request is read.
+        gc.collect()
+        gc.freeze()
         try:
-            server.run(sockets=[place])
+            Server(app).run(sockets=[place])
         except KeyboardInterrupt:
             # An interrupt is how a service is meant to end.
             messages.say("stopped")
+        finally:
+            ended.set()
+            if wishes.browser:
+                opening.join(_SECONDS_TO_STOP)
 
 
 def _announce(
@@ -147,6 +154,27 @@ def _announce(
 def _page_address(address: str, token: str | None) -> str:
     # What follows the # never leaves the browser, so the token is in no log.
     return f"{address}/" if token is None else f"{address}/#token={token}"
+
+
+def _open_page(address: str, token: str | None, ended: threading.Event) -> None:
+    """Open the page in a browser.
+
+    Other users of a machine see the options of a process, also those of a browser that is started, so a token goes
+    there through a file that only this user can read. It is gone a minute later, or when the service ends.
+    """
+    if token is None:
+        webbrowser.open(_page_address(address, token))
+        return
+    with tempfile.TemporaryDirectory(prefix="neuralsurv-") as folder:
+        page = Path(folder) / "explorer.html"
+        there = html.escape(_page_address(address, token))
+        with open(os.open(page, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+            file.write(
+                f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={there}">'
+                f'<title>neuralsurv</title><p><a href="{there}">Open the explorer</a></p>\n'
+            )
+        webbrowser.open(page.as_uri())
+        ended.wait(_SECONDS_TO_OPEN)
 
 
 def read_token(file: Path | None) -> str | None:
@@ -191,8 +219,10 @@ def url(host: str, port: int) -> str:
 def _listening(host: str, port: int) -> socket.socket:
     """Return a socket that listens; a port that is taken is said before anything else happens."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        place = socket.socket(family, socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        # asyncio sends small answers at once only if the socket says that it speaks TCP.
+        place = socket.socket(family, kind, protocol)
     except OSError as error:
         raise InputError(f"--host {host} is not an address of this machine: {error.strerror}.") from error
     try:

@@ -35,11 +35,13 @@ class DataSettings:
     categorical : tuple of str
         Columns of numbers that are names and not amounts.
     missing : tuple of str
-        Further texts that mean a missing value.
+        Further texts that mean a missing value; ``column=text`` for one column.
     separator, decimal, encoding : str, optional
-        How a text file is written; by default by its name, with a point, in UTF-8.
+        How a text file is written; by default guessed, with a point, in UTF-8.
     drop_missing_outcome : bool
         Whether rows without an outcome are left out instead of refused.
+    zero_times : str, optional
+        What is done with rows whose time is 0: ``half-step`` or ``drop``; they are refused if not given.
     """
 
     file: Path | None = None
@@ -62,6 +64,7 @@ class DataSettings:
     decimal: str | None = None
     encoding: str | None = None
     drop_missing_outcome: bool = False
+    zero_times: str | None = None
 
     def over(self, other: DataSettings) -> DataSettings:
         """Return these settings, with those of `other` where nothing is set here."""

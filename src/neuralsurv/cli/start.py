@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -34,6 +35,9 @@ def main() -> None:
     # A shell starts work in the background with interrupts ignored, and means it.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
+    # A terminal or a pipe may be unable to show some letters; that must not end a command, least of all a long one.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         import typer  # noqa: F401
     except ImportError:

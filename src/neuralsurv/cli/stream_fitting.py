@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 import warnings
@@ -11,17 +12,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from neuralsurv.cli.files import check_new, file_size
+from neuralsurv.cli.files import file_size, reserved
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.suspects import code_warnings, refuse_decimal_commas, row_number_columns
+from neuralsurv.cli.usable import many_levels
 from neuralsurv.errors import InputError, NeuralSurvWarning, ProcessLostError
 from neuralsurv.names import check_known
 
+if TYPE_CHECKING:
+    from neuralsurv.data.stream.batches import ParquetSource
+
+# How pandas calls an index without a name in a file.
+_INDEX = re.compile(r"__index_level_\d+__$")
 # What a table that is read as a whole can have and a stream cannot.
 _NOT_STREAMED = ("id", "event_values", "start_date", "end_date", "entry_date", "unit", "date_format", "categorical",
-                 "missing", "separator", "decimal", "encoding", "drop_missing_outcome")  # fmt: skip
+                 "missing", "separator", "decimal", "encoding", "drop_missing_outcome",
+                 "zero_times")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,11 +118,25 @@ def run(
     first = int(os.environ.get("RANK", "0")) == 0
     if out is None:
         raise InputError("say where the model goes: --out m.neuralsurv.")
-    if first:
-        check_new(out, force=force)
-    features = _features(settings)
+    # Process 0 alone writes.
+    with reserved(out if first else None, force=force):
+        _fit(settings, stream, given, out, force=force, messages=messages)
+
+
+def _fit(
+    settings: DataSettings,
+    stream: StreamSettings,
+    given: dict[str, Any],
+    out: Path,
+    *,
+    force: bool,
+    messages: Messages,
+) -> None:
+    first = int(os.environ.get("RANK", "0")) == 0
+    features = _features(settings, messages if first else Messages(quiet=True))
     from neuralsurv.cli.modelling import estimator_arguments
-    from neuralsurv.estimator import NeuralSurv
+    from neuralsurv.estimator.model_file import save
+    from neuralsurv.estimator.neuralsurv import NeuralSurv
 
     model = NeuralSurv(**estimator_arguments(given), verbose=messages.progress)
     began = time.perf_counter()
@@ -134,7 +157,9 @@ def run(
     for item in caught:
         if issubclass(item.category, NeuralSurvWarning):
             messages.warn(str(item.message))
-    model.save(out)
+    rows, events = model.training_["rows"], model.training_["events"]
+    messages.note(f"{settings.event}: 1 ({events}) → event; 0 ({rows - events}) → censored.")
+    save(model, out, replace=force)
     messages.say(str(model.summary()).partition("\n\nWarnings")[0])
     shared = f" by {processes()} processes" if processes() > 1 else ""
     messages.say(f"\nfitted{shared} in {seconds:.1f} s; wrote {out} ({file_size(out)})")
@@ -149,7 +174,7 @@ def run(
     )
 
 
-def _features(settings: DataSettings) -> list[str]:
+def _features(settings: DataSettings, messages: Messages) -> list[str]:
     """Return the covariates, by the columns of the first file; a wrong name is found before any row is read."""
     if settings.file is None:
         raise InputError("there is no data file; name a Parquet file, a folder or a pattern in quotes.")
@@ -158,9 +183,9 @@ def _features(settings: DataSettings) -> list[str]:
             raise InputError(f"say which column holds the {role}: --{role} COLUMN.")
     unused = [name for name in _NOT_STREAMED if getattr(settings, name) != getattr(DataSettings(), name)]
     if unused:
-        shown = ", ".join("--" + name.replace("_", "-").removesuffix("s") for name in unused)
+        shown = ", ".join(_option(name) for name in unused)
         raise InputError(f"{shown} cannot be used with --stream: prepare the columns before you write Parquet.")
-    from neuralsurv.data.stream import ParquetSource, open_source
+    from neuralsurv.data.stream.batches import ParquetSource, open_source
 
     source = open_source(str(settings.file))
     assert isinstance(source, ParquetSource)
@@ -173,7 +198,33 @@ def _features(settings: DataSettings) -> list[str]:
         for name in getattr(settings, many):
             check_known(name, known, what="column", where=f"--{many}")
     wanted = settings.features or tuple(known)
-    return [name for name in wanted if name not in outcome.values() and name not in settings.drop]
+    features = [name for name in wanted if name not in outcome.values() and name not in settings.drop]
+    return _looked_at(source, features, settings, messages)
+
+
+def _looked_at(source: ParquetSource, features: list[str], settings: DataSettings, messages: Messages) -> list[str]:
+    """Return the covariates without row numbers, after a look at the first rows for what is probably a mistake."""
+    # An index that pandas has written beside the columns is no column when it is read back.
+    hidden = [name for name in features if _INDEX.match(name)]
+    for name in hidden:
+        messages.note(f"left out column {name!r}: it is the index of the table that was written.")
+    features = [name for name in features if name not in hidden]
+    first = next(iter(source.chunks(lambda number: number == 0, features)), None)
+    if first is None:
+        return features
+    found = {name: told for name, told in row_number_columns(first.frame).items() if name not in settings.features}
+    for told in found.values():
+        messages.note(told)
+    features = [name for name in features if name not in found]
+    head = first.frame[features]
+    refuse_decimal_commas(head, text_file=False, categorical=False)
+    for told in [*many_levels(head), *code_warnings(head, flag=False)]:
+        messages.warn(told)
+    return features
+
+
+def _option(name: str) -> str:
+    return "--event-value" if name == "event_values" else "--" + name.replace("_", "-")
 
 
 @contextmanager
@@ -184,7 +235,10 @@ def _told_to_stop(checkpoint: Path | None) -> Iterator[None]:
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        kept = f"; the checkpoint {str(checkpoint)!r} is intact" if checkpoint is not None else ""
+        kept = ""
+        if checkpoint is not None:
+            written = checkpoint.exists()
+            kept = f"; the checkpoint {str(checkpoint)!r} is intact" if written else "; no checkpoint was written yet"
         raise ProcessLostError(
             f"process {os.environ['RANK']} of {processes()} was told to stop, most likely because another one is "
             f"gone{kept}. Start the command again, with any number of processes."

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
+from neuralsurv.cli.suspects import shortened
 from neuralsurv.data.features import Column
 
 # A text column with more different values than this is hardly one of categories.
@@ -51,6 +53,21 @@ def drop_unusable(covariates: pd.DataFrame) -> tuple[list[str], list[str]]:
     return list(left_out), [f"left out column {name!r}: {reason}." for name, reason in left_out.items()]
 
 
+def many_levels(covariates: pd.DataFrame) -> list[str]:
+    """Return a warning for each text column of which many categories are made."""
+    found = []
+    for name in covariates.columns:
+        values = covariates[name]
+        different = 0 if is_number(values) else values.nunique()
+        if different > _MANY:
+            found.append(
+                f"column {name!r} is text with {different} levels in {len(values)} rows, and the model sees an "
+                "indicator for each; join the rare ones in the file, or leave the column out: --drop "
+                f"{shlex.quote(str(name))}."
+            )
+    return shortened(found)
+
+
 def remarks(covariates: pd.DataFrame) -> list[str]:
     """Return what a careful reader would ask about the columns that are used."""
     found = []
@@ -62,7 +79,7 @@ def remarks(covariates: pd.DataFrame) -> list[str]:
         elif _looks_like_counter(values):
             found.append(
                 f"column {name!r} is used as a number, but has another whole number in every row; if it is an "
-                f"identifier, add --drop {name}."
+                f"identifier, add --drop {shlex.quote(str(name))}."
             )
     return found
 
@@ -109,7 +126,8 @@ def described(columns: Sequence[Column], covariates: pd.DataFrame) -> list[tuple
             count = len(column.shown)
             seen = "1 indicator" if count == 1 else f"{count} indicators"
         if column.has_missing:
-            seen += "; gaps filled with the mean and marked by an indicator"
+            marked = " and marked by an indicator" if column.gap_indicator else "; too few for an indicator"
+            seen += f"; gaps filled with the mean{marked}"
         rows.append((column.name, kind, f"{gaps} ({gaps / len(covariates):.0%})" if gaps else "none", seen))
     return rows
 

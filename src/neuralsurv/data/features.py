@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtri
 
+from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.frames import as_frame, is_table, part_columns
 from neuralsurv.data.outcome import rows_phrase
 from neuralsurv.data.parts import (
@@ -33,6 +35,14 @@ from neuralsurv.errors import InputError
 
 # Encoded values beyond this are refused: products of two of them, and sums of those, must stay finite.
 _FARTHEST = 1e100
+# The scale of a column of two values is at least this share of their distance. With its own spread, the one row in 200
+# that differs would lie 14 standard deviations out, and the prior of its effect would be as many times too wide.
+_LEAST_SPREAD = 0.25
+# A gap gets an indicator where about this many events are expected among the rows that have it, as the rule of thumb
+# of ten events per variable asks; with fewer it would fit the outcomes of a handful of rows.
+_EVENTS_FOR_INDICATOR = 10.0
+# Values that stand in for a missing one in a prediction; the posterior draws share them out.
+COMPLETIONS = 20
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,7 @@ class Column:
     levels : tuple of str
         The values of a category, as text; of two levels only the second gets an indicator.
     has_missing : bool
-        Whether training rows lacked a value: then an indicator says so, and the mean stands in.
+        Whether training rows lacked a value.
     low, high : float, optional
         Smallest and largest training value of a number; None for a category, and where an older model file lacks them.
     whole : bool
@@ -59,6 +69,8 @@ class Column:
         The part of X that the column belongs to; empty where X is one table.
     shape : tuple of int
         Shape of one array.
+    gap_indicator : bool
+        Whether an encoded column says that the value is missing; there is none where too few training rows lack it.
     """
 
     name: str
@@ -70,6 +82,7 @@ class Column:
     whole: bool = False
     part: str = ""
     shape: tuple[int, ...] = ()
+    gap_indicator: bool = True
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -77,12 +90,24 @@ class Column:
         return self.levels[1:] if len(self.levels) == 2 else self.levels
 
     @property
+    def width(self) -> int:
+        """Number of encoded columns."""
+        if self.kind == "array":
+            return math.prod(self.shape)
+        return (1 if self.kind == "number" else len(self.shown)) + self.marks_gaps
+
+    @property
+    def marks_gaps(self) -> bool:
+        """Whether the last of the encoded columns says that the value is missing."""
+        return self.has_missing and self.gap_indicator
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the encoded columns."""
         if self.kind == "array":
             return tuple(f"{self.name}{list(place)}" for place in np.ndindex(self.shape))
         names = (self.name,) if self.kind == "number" else tuple(f"{self.name}={level}" for level in self.shown)
-        return (*names, f"{self.name} missing") if self.has_missing else names
+        return (*names, f"{self.name} missing") if self.marks_gaps else names
 
 
 def _read(values: pd.Series, name: str) -> np.ndarray:
@@ -142,7 +167,8 @@ class Encoding:
     columns : tuple of Column
         The input columns, in order.
     center, scale : ndarray of shape (p,)
-        Weighted mean and spread of each encoded column in training. The mean stands in for a missing value.
+        Weighted mean and spread of each encoded column in training; the spread of a column of two values is at least a
+        quarter of their distance. The mean stands in for a missing value of a training row.
     standardise : bool
         Whether the mean is taken off and the spread divided by.
     container, parts : str, tuple of str
@@ -156,6 +182,17 @@ class Encoding:
     container: str = "table"
     parts: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse columns that could not be told apart once they are encoded."""
+        owner: dict[str, str] = {}
+        for column in self.columns:
+            for name in column.outputs if column.kind != "array" else (column.name,):
+                if name in owner:
+                    raise InputError(
+                        f"columns {owner[name]!r} and {column.name!r} would both be encoded as {name!r}; rename one."
+                    )
+                owner[name] = column.name
+
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the encoded columns."""
@@ -165,8 +202,8 @@ class Encoding:
     def layout(self) -> Layout:
         """Where the parts of X are among the encoded columns."""
         if self.container == "table":
-            return table_layout(len(self.outputs))
-        ends = np.cumsum([0, *(len(column.outputs) for column in self.columns)]).tolist()
+            return table_layout(sum(column.width for column in self.columns))
+        ends = np.cumsum([0, *(column.width for column in self.columns)]).tolist()
         blocks = []
         for part in self.parts:
             own = [k for k, column in enumerate(self.columns) if column.part == part]
@@ -181,14 +218,18 @@ class Encoding:
         """Refuse arrays where only columns of a table can be used."""
         for column in self.columns:
             if column.kind == "array":
+                what = {"array": "X has rows", "table": f"column {column.name!r} holds arrays"}.get(
+                    self.container, f"part {column.name!r} of X has rows"
+                )
                 raise InputError(
-                    f"{'X' if self.container == 'array' else f'part {column.name!r} of X'} has rows of shape "
-                    f"{column.shape}, which the built-in network cannot read: give a network of your own (network=…), "
-                    "or a table of two dimensions, rows and columns."
+                    f"{what} of shape {column.shape}, which the built-in network cannot read: give a network of your "
+                    "own (network=…), or a table of two dimensions, rows and columns."
                 )
 
     @classmethod
-    def fit(cls, X: Any, weight: np.ndarray, *, standardise: bool = True, like: Any = None) -> Encoding:
+    def fit(
+        cls, X: Any, weight: np.ndarray, *, events: float = math.inf, standardise: bool = True, like: Any = None
+    ) -> Encoding:
         """Learn the encoding from training rows.
 
         Parameters
@@ -197,6 +238,8 @@ class Encoding:
             Covariates.
         weight : ndarray of shape (N,)
             How much each row counts in means and spreads.
+        events : float
+            Total weight of the events, which decides whether there are enough gaps in a column for an indicator.
         standardise : bool
             Whether to center and scale; if not, only gaps are filled.
         like : optional
@@ -217,10 +260,33 @@ class Encoding:
         center, scale = _moments(raw, weight)
         as_they_are = np.repeat([c.kind == "array" for c in columns], [len(c.outputs) for c in columns])
         center, scale = np.where(as_they_are, 0.0, center), np.where(as_they_are, 1.0, scale)
-        return cls(columns, center, scale, bool(standardise), container, tuple(parts))
+        whole = cls(columns, center, scale, bool(standardise), container, tuple(parts))
+        return whole.without_rare_gaps(events)
+
+    def without_rare_gaps(self, events: float) -> Encoding:
+        """Return the encoding without the indicators of gaps that too few rows have to learn from.
+
+        What counts is the number of events expected among the rows with a gap. Unlike the number of rows it does not
+        change when a row is cut into episodes.
+        """
+        kept, columns, place = [], [], 0
+        for column in self.columns:
+            places = list(range(place, place + len(column.outputs)))
+            place += len(places)
+            if column.has_missing and self.center[places[-1]] < _EVENTS_FOR_INDICATOR / events:
+                column = replace(column, gap_indicator=False)
+                places.pop()
+            columns.append(column)
+            kept += places
+        return replace(self, columns=tuple(columns), center=self.center[kept], scale=self.scale[kept])
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the encoded matrix of shape (N, p), float64."""
+        """Return the encoded matrix of training rows, shape (N, p), float64; means stand in for missing values."""
+        encoded = self.with_gaps(X)
+        return np.where(np.isnan(encoded), 0.0 if self.standardise else self.center, encoded)
+
+    def with_gaps(self, X: Any) -> np.ndarray:
+        """Return the encoded matrix of shape (N, p), float64, with NaN where a value is missing."""
         if not (isinstance(X, pd.DataFrame) and self.container != "table" and self._joined(X)):
             check_parts(X, self.container, self.parts)
         frame = as_frame(X)
@@ -236,8 +302,52 @@ class Encoding:
             _check_like_training(numbers, column, str(values.dtype))
             blocks.append(_encode(numbers, column))
         raw = np.hstack(blocks)
-        filled = np.where(np.isnan(raw), self.center, raw)
-        return self._refuse_far(self._standardised(filled) if self.standardise else filled)
+        encoded = self._standardised(raw) if self.standardise else raw
+        self._refuse_far(encoded, ~np.isnan(raw))
+        return encoded
+
+    def filled(self, encoded: np.ndarray) -> tuple[tuple[str, ...], ...]:
+        """Return for each encoded row the covariates it lacks; nothing at all if no row lacks any."""
+        gaps = np.isnan(encoded)
+        if not gaps.any():
+            return ()
+        names = np.array([column.name for column in self.columns for _ in column.outputs], dtype=object)
+        return tuple(tuple(dict.fromkeys(names[row])) for row in gaps)
+
+    def completions(self) -> np.ndarray:
+        """Return encoded values that may stand in for missing ones, shape (COMPLETIONS, p).
+
+        They are spread like the training values of their column: evenly over the quantiles of a normal distribution
+        with its mean and spread, cut to its range, or over the shares of its levels. The order differs from column to
+        column, so that several missing values vary independently. How a column depends on the others is not used,
+        which makes the spread too wide rather than too narrow.
+        """
+        quantiles = (np.arange(COMPLETIONS) + 0.5) / COMPLETIONS
+        values = np.tile(self.center, (COMPLETIONS, 1))
+        place = 0
+        for number, column in enumerate(self.columns):
+            order = quantiles[np.random.default_rng(number).permutation(COMPLETIONS)]
+            if column.kind == "number":
+                values[:, place] = self._stand_ins(column, place, order)
+            elif column.kind == "category":
+                shares = np.cumsum(self.center[place : place + len(column.shown)])
+                # Of two levels only the second has an indicator, and its share begins where that of the first ends.
+                first = 1 - shares[-1] if len(column.levels) == 2 else 0.0
+                level = np.minimum(np.searchsorted(first + shares, order), len(shares) - 1)
+                values[:, place : place + len(shares)] = np.eye(len(shares))[level] * (order >= first)[:, None]
+            place += len(column.outputs)
+        return np.asarray(self._standardised(values) if self.standardise else values)
+
+    def _stand_ins(self, column: Column, place: int, quantiles: np.ndarray) -> np.ndarray:
+        """Return values of a number at quantiles of its training values."""
+        center, scale = self.center[place], self.scale[place]
+        if column.low is None or column.high is None:  # an older file does not know the range
+            return np.asarray(center + scale * ndtri(quantiles))
+        if _two_valued(scale, center - column.low, column.high - center):
+            share = (center - column.low) / (column.high - column.low)
+            return np.where(quantiles < 1 - share, column.low, column.high)
+        with np.errstate(over="ignore"):
+            return np.asarray(np.clip(center + scale * ndtri(quantiles), column.low, column.high))
 
     def _place(self, X: Any, names: list[str]) -> dict[str, int]:
         """Return where each column is: found by its name in a table, by its position in a matrix."""
@@ -269,8 +379,8 @@ class Encoding:
             away = np.ldexp(values, exponent) - np.ldexp(self.center, exponent)
             return np.asarray(away / np.ldexp(self.scale, exponent))
 
-    def _refuse_far(self, encoded: np.ndarray) -> np.ndarray:
-        bad = ~(np.abs(encoded) <= _FARTHEST)
+    def _refuse_far(self, encoded: np.ndarray, there: np.ndarray) -> None:
+        bad = ~(np.abs(encoded) <= _FARTHEST) & there
         if bad.any():
             which = int(np.flatnonzero(bad.any(0))[0])
             trouble = "far from the training data to be scaled" if self.standardise else "large to be computed with"
@@ -278,7 +388,6 @@ class Encoding:
                 f"column {self.outputs[which]!r} is too {trouble} in {rows_phrase(bad[:, which])}; correct these "
                 "values."
             )
-        return encoded
 
 
 def _refuse_repeated(names: list[str], needed: list[str]) -> None:
@@ -312,8 +421,29 @@ def _moments(raw: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarra
     spread = np.sqrt(_exact_sum(counts, (values - mean) ** 2) / total)
     # A column that only varies among rows that were never at risk at an event has no spread; its range is used.
     spread = np.where(spread > 1e-12, spread, np.abs(values - mean).max(0, where=~np.isnan(raw), initial=0.0))
-    scale = np.maximum(np.ldexp(spread, exponent), np.finfo(np.float64).smallest_subnormal)
-    return middle + np.ldexp(mean, exponent), scale
+    spread = bounded_spread(spread, mean, np.ldexp(half_range, -exponent))
+    return middle + np.ldexp(mean, exponent), scale_of(spread, exponent)
+
+
+def scale_of(spread: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    """Return spread · 2^exponent as a positive, finite number."""
+    limits = np.finfo(np.float64)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.clip(np.ldexp(spread, exponent), limits.smallest_subnormal, limits.max))
+
+
+def bounded_spread(spread: np.ndarray, mean: np.ndarray, half_range: np.ndarray) -> np.ndarray:
+    """Return spreads, of columns of two values at least a quarter of their distance; means are from the middle."""
+    least = np.where(_two_valued(spread, half_range + mean, half_range - mean), 2 * _LEAST_SPREAD * half_range, 0.0)
+    return np.asarray(np.maximum(spread, least))
+
+
+def _two_valued(spread: Any, below: Any, above: Any) -> Any:
+    """Return whether all values lie at one of two ends, which are `below` and `above` away from their mean.
+
+    No other distribution between these ends has a spread as large (Bhatia and Davis 2000).
+    """
+    return spread >= (1 - 1e-6) * np.sqrt(np.maximum(below, 0.0)) * np.sqrt(np.maximum(above, 0.0))
 
 
 def _kind(values: np.ndarray) -> str:
@@ -338,6 +468,12 @@ def _learn(series: pd.Series, values: np.ndarray, name: str, part: str = "") -> 
         whole = bool((present == np.floor(present)).all())
         return Column(name, "number", (), has_missing, float(present.min()), float(present.max()), whole, part)
     levels = sorted(set(present))
+    if not isinstance(series.dtype, pd.CategoricalDtype) and (example := decimal_comma(present)) is not None:
+        raise InputError(
+            f"column {name!r} holds numbers with a decimal comma, such as {example!r}, as text; make them numbers: "
+            f"df[{name!r}] = df[{name!r}].str.replace(',', '.').astype(float), or pd.read_csv(…, decimal=','). If they "
+            f"are categories: df[{name!r}] = df[{name!r}].astype('category')."
+        )
     if isinstance(series.dtype, pd.CategoricalDtype):
         seen = set(levels)
         levels = [level for level in dict.fromkeys(map(str, series.cat.categories)) if level in seen]
@@ -380,4 +516,4 @@ def _encode(values: np.ndarray, column: Column) -> np.ndarray:
     else:
         shown = np.array(column.shown, dtype=object)
         encoded = np.where(gone, np.nan, (values[:, None] == shown).astype(np.float64))
-    return np.hstack([encoded, gone.astype(np.float64)]) if column.has_missing else encoded
+    return np.hstack([encoded, gone.astype(np.float64)]) if column.marks_gaps else encoded

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from neuralsurv.data.outcome_advice import codes_advice, is_word, words_advice, zero_advice
 from neuralsurv.errors import InputError
 
 _NAMES = ("time", "event", "entry", "weight")
@@ -63,28 +64,44 @@ def _numbers(values: Any, name: str) -> np.ndarray:
 def _check_finite(values: np.ndarray, name: str) -> None:
     if np.isnan(values).any():
         raise InputError(
-            f"{name} is missing (NaN) in {rows_phrase(np.isnan(values))}; drop these rows or fill them in."
+            f"column {name!r} is missing (NaN) in {rows_phrase(np.isnan(values))}; drop these rows or fill them in: "
+            f"df = df.dropna(subset=[{name!r}])."
         )
     if np.isinf(values).any():
         raise InputError(
-            f"{name} is infinite in {rows_phrase(np.isinf(values))}; drop these rows or enter the true value."
+            f"column {name!r} is infinite in {rows_phrase(np.isinf(values))}; drop these rows or enter the true value."
         )
 
 
 def _event_flags(values: Any, name: str) -> np.ndarray:
-    array = _array(values, name)
+    label = f"column {name!r}"
+    array = _array(values, label)
     if array.dtype == np.bool_:
         return array.copy()
-    numbers = _numbers(array, name)
+    _refuse_words(array, name)
+    numbers = _numbers(array, label)
     _check_finite(numbers, name)
     bad = (numbers != 0) & (numbers != 1)
     if bad.any():
         example = numbers[bad][0]
         raise InputError(
-            f"{name} must be 0/1 or True/False, but holds {example:g} and the like in {rows_phrase(bad)}; "
-            "code the event as 1 and censoring as 0."
+            f"{label} must be 0/1 or True/False, but holds {example:g} and the like in {rows_phrase(bad)}; "
+            f"{codes_advice(name, numbers)}."
         )
     return np.asarray(numbers == 1)
+
+
+def _refuse_words(array: np.ndarray, name: str) -> None:
+    if array.dtype.kind not in "OU":
+        return
+    words = sorted({str(value) for value in array if isinstance(value, str) and is_word(value)})
+    if words:
+        # First: a comparison with a word would make a gap a censored row.
+        _check_finite(np.where(pd.isna(array), np.nan, 0.0), name)
+        shown = ", ".join(map(repr, words[:10])) + (", …" if len(words) > 10 else "")
+        raise InputError(
+            f"column {name!r} must be 0/1 or True/False, but holds words ({shown}); {words_advice(name, words)}."
+        )
 
 
 def _check_sizes(time: np.ndarray, entry: np.ndarray, weight: np.ndarray, label: Sequence[str]) -> None:
@@ -167,7 +184,7 @@ class Outcome:
         times = _numbers(time, label[0])
         if len(times) == 0:
             raise InputError(f"{label[0]} is empty: there are no rows to fit.")
-        flags = _event_flags(event, label[1])
+        flags = _event_flags(event, names[1])
         entries = np.zeros_like(times) if entry is None else _numbers(entry, label[2])
         weights = np.ones_like(times) if weight is None else _numbers(weight, label[3])
         for values, name in ((flags, label[1]), (entries, label[2]), (weights, label[3])):
@@ -175,12 +192,12 @@ class Outcome:
                 raise InputError(
                     f"{name} has {len(values)} rows but {label[0]} has {len(times)}; both need one value a row."
                 )
-        for values, name in ((times, label[0]), (entries, label[2]), (weights, label[3])):
+        for values, name in ((times, names[0]), (entries, names[2]), (weights, names[3])):
             _check_finite(values, name)
         if (times <= 0).any():
             raise InputError(
                 f"{label[0]} is zero or negative in {rows_phrase(times <= 0)}; a row must be observed for some time. "
-                "Drop these rows, or if time is recorded in coarse steps add half a step to all of them."
+                f"{zero_advice(names[0], times)}"
             )
         if (entries < 0).any():
             raise InputError(f"{label[2]} is negative in {rows_phrase(entries < 0)}; time starts at 0.")
@@ -273,6 +290,10 @@ class Outcome:
     def select(self, rows: np.ndarray) -> Outcome:
         """Return the outcome of some rows."""
         return Outcome(self.time[rows], self.event[rows], self.entry[rows], self.weight[rows])
+
+    def event_weight(self) -> float:
+        """Return the total weight of the events."""
+        return float(self.weight[self.event].sum())
 
     def risk_weight(self) -> np.ndarray:
         """Return how much each row counts when covariates are averaged: weight × events while it was at risk.

@@ -178,7 +178,10 @@ def stack_cells(series: pd.Series, name: str) -> np.ndarray:
     if len(shapes) > 1:
         listed = " and ".join(str(shape) for shape in sorted(shapes, key=str)[:2])
         raise InputError(f"column {name!r} holds arrays of different shapes, {listed}; give all rows the same shape.")
-    return np.stack(list(cells))
+    stacked = np.stack(list(cells))
+    if stacked.dtype.kind not in "fiub":
+        raise InputError(f"column {name!r} holds arrays of type {stacked.dtype}; give numbers.")
+    return stacked
 
 
 def whole_cells(series: pd.Series) -> bool:

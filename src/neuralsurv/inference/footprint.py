@@ -9,18 +9,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from neuralsurv.inference.choices import DefaultChoices, PaperChoices
 from neuralsurv.memory import require
 from neuralsurv.model.module_network import MOST_NUMBERS_DENSE, ModuleNetwork
 from neuralsurv.model.network import MLP
-from neuralsurv.model.rows import BLOCK_NUMBERS
-from neuralsurv.presets import Choices, DefaultChoices
 from neuralsurv.solvers.choose import choose, costs
+from neuralsurv.solvers.rows import BLOCK_NUMBERS
 
 ADVICE = (
-    "Use fit_stream, whose memory does not grow with the rows; or fewer rows, fewer columns (categories of many levels "
-    "have one each), or a smaller network (hidden=…)."
+    "Use fit_stream with the default preset, whose memory does not grow with the rows; or fewer rows, fewer columns "
+    "(categories of many levels have one each), or a smaller network (hidden=…)."
 )
-_PAPER_ADVICE = ADVICE.removesuffix(".") + "; or solver='krylov', which holds least and takes longest."
 _BYTES = 8
 # Vectors over the points that live at the same time: times, rows, weights, moments of g, curvatures, slopes.
 _VECTORS = 12
@@ -29,6 +28,13 @@ _COMPACTING = 2.0
 # Copies of the table, covariates and outcome, while it is encoded, sorted and merged; between 7 and 19 were measured.
 _TABLES = 8
 _OUTCOME = 4
+# What the default preset does by the size of a table; see `neuralsurv.inference.default.fit`.
+_MOST_DIRECTIONS = 200
+_ROWS_WITHOUT_NETWORK = 2000
+_COVARIATES_WITHOUT_PRODUCTS = 64
+_ROWS_AVERAGED = 1000
+# Settings of the prior's scales that a posterior is averaged over, about.
+_SETTINGS = 30
 
 
 def require_table(rows: int, columns: int) -> None:
@@ -40,7 +46,7 @@ def require_table(rows: int, columns: int) -> None:
 def paper_bytes(
     points: int,
     covariates: int,
-    choices: Choices,
+    choices: PaperChoices,
     module: ModuleNetwork | None = None,
     *,
     memory: float,
@@ -54,7 +60,7 @@ def paper_bytes(
         Events and quadrature nodes, P.
     covariates : int
         Encoded columns.
-    choices : Choices
+    choices : PaperChoices
         The network and the solver.
     module : ModuleNetwork, optional
         A network of the user's.
@@ -85,7 +91,7 @@ def require_paper(
     event: Tensor,
     entry: Tensor,
     x: Tensor,
-    choices: Choices,
+    choices: PaperChoices,
     module: ModuleNetwork | None,
     *,
     memory: float,
@@ -93,14 +99,14 @@ def require_paper(
 ) -> None:
     """Refuse a fit of the paper preset that does not fit into memory, before its points are laid out.
 
-    Parameters as in :func:`neuralsurv.inference.fit.fit` and :func:`paper_bytes`.
+    Parameters as in :func:`neuralsurv.inference.paper.fit.fit` and :func:`paper_bytes`.
     """
     points = count_points(time, event, entry, choices)
     needed = paper_bytes(points, x.shape[1], choices, module, memory=memory, directions=directions)
-    require(needed, f"this fit of {points} points ({len(time)} different rows with their nodes)", _PAPER_ADVICE)
+    require(needed, f"this fit of {points} points ({len(time)} different rows with their nodes)", ADVICE)
 
 
-def count_points(time: Tensor, event: Tensor, entry: Tensor, choices: Choices) -> int:
+def count_points(time: Tensor, event: Tensor, entry: Tensor, choices: PaperChoices) -> int:
     """Return how many points the paper preset has, or a little more, without laying them out."""
     events = int(event.sum())
     if choices.quadrature != "trapezoid":
@@ -143,6 +149,47 @@ def require_additive(
     points = events + rows * choices.quadrature_points
     work = f"this fit of {points} points ({rows} different rows with their nodes)"
     require(additive_bytes(points, covariates, linear, choices.hidden, weights, kept), work, ADVICE)
+
+
+def model_file_bytes(
+    rows: int, events: int, covariates: int, choices: PaperChoices | DefaultChoices, draws: int = 0
+) -> float:
+    """Return about how large the file of a model will be, or a little more: see `neuralsurv.files.packed_gaussian`.
+
+    Parameters
+    ----------
+    rows, events : int
+        Training rows and those with an event.
+    covariates : int
+        Encoded columns.
+    choices : PaperChoices or DefaultChoices
+        The network and the prior.
+    draws : int
+        Posterior draws that the file holds in place of a Gaussian.
+    """
+    points = events + rows * choices.quadrature_points
+    weights = MLP(covariates, choices.hidden, choices.activation).size
+    units, inputs = (*choices.hidden, 1)[0], covariates + 1
+    # The rows speak of about as many directions as there are of them; for the paper preset this was measured.
+    directions, linear, linear_directions, settings = min(weights, points, 2 * rows), 0, 0, 1
+    if isinstance(choices, DefaultChoices):
+        few = covariates < _COVARIATES_WITHOUT_PRODUCTS
+        products = covariates * (covariates - 1) // 2 if choices.pairs and few else 0
+        linear = 2 * covariates + products
+        # All of the linear path is kept where there are fewer columns than points.
+        each = covariates if covariates <= points else min(rows, _MOST_DIRECTIONS)
+        linear_directions = 2 * each + min(products, _MOST_DIRECTIONS)
+        directions = min(directions, _MOST_DIRECTIONS)
+        settings = _SETTINGS if choices.average and rows <= _ROWS_AVERAGED else 1
+        if choices.neighbourhoods and few and rows >= _ROWS_WITHOUT_NETWORK:
+            weights = units = directions = 0
+            linear = linear_directions = 2 * (covariates + choices.neighbourhoods)
+    if draws:
+        return _BYTES * float(draws) * (weights + linear)
+    rank = directions + linear_directions
+    layer = min(units * inputs * directions, min(rows, inputs) * (inputs + units * directions))
+    rest = float(weights - units * inputs + linear) * rank
+    return _BYTES * (layer + rest + settings * rank * rank / 2 + 2 * (weights + linear))
 
 
 def _block(points: int, weights: int) -> float:

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from neuralsurv.model.module_network import ModuleNetwork
-from neuralsurv.model.module_rows import JoinedRows
 from neuralsurv.model.neighbourhoods import Neighbourhoods
 from neuralsurv.model.network import MLP, Pullback
-from neuralsurv.model.rows import LayeredRows
 from neuralsurv.model.time_basis import TimeBasis
+from neuralsurv.solvers.rows import LayeredRows
+from neuralsurv.solvers.streamed_rows import JoinedRows
 
 # Within the training range; fewer with a module, every pass through which is dear.
 _STOPS = 64

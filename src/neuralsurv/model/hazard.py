@@ -38,17 +38,8 @@ class Normaliser(Protocol):
 
 
 @dataclass(frozen=True)
-class Half:
-    """Z = 1/2: exact where the prior of g is symmetric about 0."""
-
-    def __call__(self, time: Tensor, x: Tensor) -> Tensor:
-        """Return one half at each point."""
-        return torch.full_like(time, 0.5)
-
-
-@dataclass(frozen=True)
 class Constant:
-    """Z is one number: what sigma(g) is in the middle of the prior of a g that is not centred at 0."""
+    """Z is one number: 1/2 where the prior of g is symmetric about 0, else sigma(g) in the middle of that prior."""
 
     value: float
 

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from neuralsurv.data.parts import Layout
 from neuralsurv.errors import InputError
 from neuralsurv.model.module_network import WAYS, ModuleNetwork
-from neuralsurv.model.rows import row_slices
+from neuralsurv.solvers.rows import row_slices
 
 # Rows on which a module is tried.
 _PROBES = 5

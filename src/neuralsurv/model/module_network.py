@@ -19,9 +19,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neuralsurv.data.parts import Layout
-from neuralsurv.model.module_rows import StreamedRows
 from neuralsurv.model.network import Pullback
-from neuralsurv.model.rows import DenseRows, row_slices
+from neuralsurv.solvers.rows import DenseRows, row_slices
+from neuralsurv.solvers.streamed_rows import StreamedRows
 
 # Points that go through the module together hold at most this many numbers, inputs and Jacobian rows counted apart.
 _INPUT_NUMBERS = 2**20

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralsurv.model.rows import CACHE_NUMBERS, row_slices
+from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 
 _UNIFORM_SPREAD = 1 / math.sqrt(12)
 

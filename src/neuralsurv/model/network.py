@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import InputError
-from neuralsurv.model.rows import LayeredRows, Rows
+from neuralsurv.solvers.rows import LayeredRows, Rows
 
 Pullback = Callable[[Tensor], Tensor]
 # From theta to g at points and its pullback; from several of them to a list of these.

@@ -11,17 +11,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.model.points import Points
-from neuralsurv.model.rows import LayeredRows, row_slices
-
-
-def nodes_a_row(points: Points, rows: int) -> int:
-    """Return K if the nodes are K for each of `rows` rows in order, and 0 if they are not."""
-    nodes = len(points) - points.events
-    if not rows or nodes % rows:
-        return 0
-    each = nodes // rows
-    regular = torch.arange(rows).repeat_interleave(each)
-    return each if torch.equal(points.row[points.events :], regular) else 0
+from neuralsurv.solvers.rows import LayeredRows, row_slices
 
 
 def times_matrix(layers: LayeredRows, points: Points, x: Tensor, matrix: Tensor) -> Tensor:
@@ -32,23 +22,20 @@ def times_matrix(layers: LayeredRows, points: Points, x: Tensor, matrix: Tensor)
     layers : LayeredRows of shape (P, m)
         J.
     points : Points
-        The points, of which there are P.
+        The points, of which there are P: as many nodes for each row of data, in order.
     x : Tensor of shape (n, d)
         Covariates of the rows of data.
     matrix : Tensor of shape (m, k)
         V.
     """
-    each = nodes_a_row(points, len(x))
-    first, *others = layers.layers
-    if not each or first[0].shape[1] != x.shape[1] + 1:
-        return _plain(layers, matrix)
-    (inputs, derivatives), units = first, first[1].shape[1]
+    (inputs, derivatives), *others = layers.layers
+    events, units = points.events, derivatives.shape[1]
+    each = (len(points) - events) // len(x)
     stop = units * inputs.shape[1]
     block = matrix[:stop].reshape(units, inputs.shape[1], -1)
     # The share of the covariates and of the bias, once for each row of data: shape (n, units, k).
     shared = (x @ block[:, 1:].transpose(0, 1).reshape(x.shape[1], -1)).reshape(len(x), units, -1)
     shared += matrix[stop : stop + units]
-    events = points.events
     out = derivatives.new_empty(len(points), matrix.shape[1])
     torch.bmm(derivatives[:events, None], shared[points.row[:events]], out=out[:events, None])
     torch.bmm(derivatives[events:].reshape(len(x), each, units), shared, out=out[events:].view(len(x), each, -1))

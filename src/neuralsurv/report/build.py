@@ -11,7 +11,7 @@ import pandas as pd
 
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
-from neuralsurv.estimator import NeuralSurv
+from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.report.accuracy import Accuracy, measure
 from neuralsurv.report.cohort_part import CohortPart, describe_cohort, describe_covariates
 from neuralsurv.report.effects import Effect, covariate_effects
@@ -24,7 +24,7 @@ _MOST_DRAWS = 300
 
 
 @dataclass(frozen=True)
-class Choices:
+class PaperChoices:
     """What a reader may choose.
 
     Attributes
@@ -58,7 +58,7 @@ class Choices:
 class Report:
     """Everything that a page shows, as numbers and words."""
 
-    choices: Choices
+    choices: PaperChoices
     horizon: float
     cohort: CohortPart
     covariates: list[tuple[str, str, str]]
@@ -81,7 +81,7 @@ def build(
     frame: pd.DataFrame,
     outcome: Outcome,
     labels: list[str],
-    choices: Choices,
+    choices: PaperChoices,
     advance: Callable[[int, str], None],
 ) -> Report:
     """Work out a report.
@@ -96,7 +96,7 @@ def build(
         Their outcomes.
     labels : list of str
         What the rows are called.
-    choices : Choices
+    choices : PaperChoices
         What the reader chose.
     advance : callable
         Told the number of finished steps, of five, and a few words.

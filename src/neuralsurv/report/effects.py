@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.data.features import Column
-from neuralsurv.estimator import NeuralSurv
+from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.report.svg import number
 
 _MOST_LEVELS = 5

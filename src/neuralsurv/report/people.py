@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.errors import InputError
-from neuralsurv.estimator import NeuralSurv
+from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.report.svg import number
 
 SHARES = (0.9, 0.7, 0.5, 0.3, 0.1)

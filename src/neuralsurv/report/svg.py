@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 WIDTH, HEIGHT = 520, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 46
+_IN_SCRIPTS = re.compile("[<>&\u2028\u2029]")
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -201,7 +203,9 @@ class Chart:
 
     def data(self) -> str:
         """Return the lines as JSON that can stand inside an HTML page."""
-        return json.dumps({"x": self.x_title, "series": self.series}, ensure_ascii=False).replace("</", "<\\/")
+        text = json.dumps({"x": self.x_title, "series": self.series}, ensure_ascii=False)
+        # A name such as "<!--<script>" would otherwise keep the page from seeing where the script ends.
+        return _IN_SCRIPTS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def stepped(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.data.outcome import Outcome
-from neuralsurv.estimator import NeuralSurv
+from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.report.accuracy import Accuracy
 from neuralsurv.report.svg import number
 
@@ -59,8 +59,8 @@ def _about_the_fit(model: NeuralSurv) -> list[str]:
     elif not found.converged:
         said.append("The fit had not settled when it reached its limit of steps; its results are provisional.")
     # What the fit itself said, where the sentences above do not cover it.
-    covered = ("collapsed", "interrupted", "sweeps stopped")
-    said += [f"The fit reports: {text}" for text in found.messages if not any(word in text for word in covered)]
+    covered = ("collapse", "interrupted", "sweeps")
+    said += [f"The fit reports: {concern.text}" for concern in found.concerns if concern.kind not in covered]
     return said
 
 
@@ -97,8 +97,8 @@ def _about_the_rows(model: NeuralSurv, outcome: Outcome, frame: pd.DataFrame, ho
         share = float(frame[column.name].isna().mean())
         if share > _MANY_GAPS:
             said.append(
-                f"{column.name} is missing in {share:.0%} of the rows; the model fills the mean in and learns what a "
-                "gap means, which is right only if new rows have gaps for the same reasons."
+                f"{column.name} is missing in {share:.0%} of the rows. Predictions for them are spread over the values "
+                "that it has in training, which is right only if new rows have gaps for the same reasons."
             )
         if column.kind == "number" and not same:
             outside = _outside_training(model, column.name, frame[column.name])

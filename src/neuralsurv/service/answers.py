@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
@@ -13,9 +14,9 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import OutOfTimeError
-from neuralsurv.posterior import Draws
-from neuralsurv.prediction import Prediction
-from neuralsurv.predictor import Predictor
+from neuralsurv.posterior.gaussian import Draws
+from neuralsurv.prediction.prediction import Prediction
+from neuralsurv.prediction.predictor import Predictor
 from neuralsurv.service.model_watch import ReadyModel
 from neuralsurv.service.people import outside_training
 
@@ -25,7 +26,7 @@ _REMEMBER_NUMBERS = 2**22
 QUANTITIES = (*ALONG_TIMES, "quantile", "rmst", "event_time")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Deadline:
     """A moment after which nobody waits any more, by the clock of :func:`time.monotonic`."""
 
@@ -40,6 +41,10 @@ class Deadline:
     def left(self) -> float:
         """Seconds that are left, 0 or more."""
         return max(0.0, self.end - time.monotonic())
+
+    def give_up(self) -> None:
+        """Let it pass now: whoever asked has gone, or is told something else."""
+        self.end = -math.inf
 
     def check(self) -> None:
         """Give up if it has passed."""
@@ -64,7 +69,7 @@ class RememberingPredictor(Predictor):
     def cumulative(self, draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
         """Cumulative hazard of a block, shape (S, n, T)."""
         for times, rows, curves in self.memory:
-            if torch.equal(times, scaled) and torch.equal(rows, x):
+            if torch.equal(times, scaled) and np.array_equal(rows.numpy(), x.numpy(), equal_nan=True):
                 return curves.clone()
         found = super().cumulative(draws, scaled, x)
         self.memory[:] = []
@@ -125,8 +130,10 @@ def answer(ready: ReadyModel, question: Question, deadline: Deadline) -> dict[st
         tables = _summaries(replace(found, blocks=_watched(found, deadline)), question.level)
         for row, person in enumerate(people):
             person[name] = {key: table[row] for key, table in tables.items()}
-    for person, outside in zip(people, outside_training(question.people, ready.features), strict=True):
-        person["outside_training"] = outside
+    filled = ready.predictor.encoding.filled(ready.predictor.encode(question.people).numpy())
+    for row, outside in enumerate(outside_training(question.people, ready.features)):
+        people[row]["outside_training"] = outside
+        people[row]["filled_in"] = list(filled[row]) if filled else []
     last = ready.predictor.time_scale
     return {
         "model": ready.fingerprint,

@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp
 
 from neuralsurv import __version__
 from neuralsurv.errors import ColumnError, InputError, OutOfTimeError
@@ -24,9 +24,10 @@ from neuralsurv.service.gate import FAULT, Access, Gate
 from neuralsurv.service.limits import FARTHEST, Limits
 from neuralsurv.service.metrics import CONTENT_TYPE, Metrics
 from neuralsurv.service.model_watch import ModelWatch, ReadyModel
-from neuralsurv.service.openapi import openapi_document
+from neuralsurv.service.openapi import openapi_document, request_body
 from neuralsurv.service.people import people_table
-from neuralsurv.service.problems import problem, validation_sentence
+from neuralsurv.service.problems import problem
+from neuralsurv.service.reading import read_request
 from neuralsurv.service.schemas import Health, ModelDescription, PredictRequest, PredictResponse, problem_responses
 
 log = logging.getLogger("neuralsurv.service")
@@ -69,15 +70,20 @@ class Service:
         else:
             log.warning("the new model file is not used, the old model stays: %s", self.watch.problem)
 
-    async def predict(self, asked: PredictRequest, deadline: Deadline) -> Response:
-        """Answer a request in a worker, or say that there is no time."""
+    async def predict(self, body: bytes, state: State) -> Response:
+        """Answer a request in a worker, or say that there is no time.
+
+        It is read there too: the loop that all connections share must not wait for the form of one request, and no
+        more requests are unpacked at a time than there are workers.
+        """
+        deadline: Deadline = state.deadline
         if self._working >= self.limits.waiting:
             return problem(503, "too many predictions are waiting; try again later.", headers={"Retry-After": "1"})
         self._working += 1
         self.metrics.working.set(self._working)
         ready = self.watch.current
         try:
-            work = asyncio.get_running_loop().run_in_executor(self._workers, self._work, ready, asked, deadline)
+            work = asyncio.get_running_loop().run_in_executor(self._workers, self._work, ready, body, state)
             content = await asyncio.wait_for(work, deadline.left + 1.0)
         except TimeoutError as error:
             # Also OutOfTimeError, which the work raises itself when it looks at the clock.
@@ -86,38 +92,17 @@ class Service:
         finally:
             self._working -= 1
             self.metrics.working.set(self._working)
-        self.metrics.predicted(len(asked.people))
+        self.metrics.predicted(state.people)
         return Response(content, media_type="application/json")
 
-    def _work(self, ready: ReadyModel, asked: PredictRequest, deadline: Deadline) -> bytes:
+    def _work(self, ready: ReadyModel, body: bytes, state: State) -> bytes:
+        deadline: Deadline = state.deadline
         deadline.check()
-        question = self._question(ready, asked)
-        return json.dumps(answer(ready, question, deadline), allow_nan=False, separators=(",", ":")).encode("ascii")
-
-    def _question(self, ready: ReadyModel, asked: PredictRequest) -> Question:
-        people, times, limits = len(asked.people), len(asked.times), self.limits
-        along = [name for name in asked.quantities if name in ALONG_TIMES]
-        if people > limits.people:
-            raise InputError(f"people: there are {people}; send at most {limits.people} at a time.")
-        if times > limits.times:
-            raise InputError(f"times: there are {times}; send at most {limits.times} at a time.")
-        if people * times > limits.cells:
-            raise InputError(
-                f"{people} people at {times} times are {people * times} values of each quantity; ask for at most "
-                f"{limits.cells} at a time."
-            )
-        if along and not times:
-            raise InputError(f"times: {along[0]} needs at least one time.")
-        _check_far(asked, ready.predictor.time_scale)
-        return Question(
-            people=people_table(asked.people, ready.features),
-            times=tuple(asked.times),
-            quantities=tuple(dict.fromkeys(asked.quantities)),
-            shares=tuple(asked.shares),
-            horizon=ready.predictor.time_scale if asked.horizon is None else asked.horizon,
-            level=asked.level,
-            given=asked.given,
-        )
+        asked = read_request(body, self.limits, ready.features)
+        state.people = len(asked.people)
+        content = answer(ready, _question(ready, asked), deadline)
+        deadline.check()
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
     def description(self) -> dict[str, Any]:
         """Return what ``/model`` says."""
@@ -162,7 +147,7 @@ def create_app(
     threads: int = 1,
     look_every: float = 1.0,
     page: Callable[[FastAPI], tuple[str, ...]] | None = None,
-) -> ASGIApp:
+) -> Gate:
     """Return the service as an ASGI application.
 
     Parameters
@@ -203,6 +188,22 @@ def create_app(
     return Gate(app, access, limits, service.metrics, _PATHS)
 
 
+def _question(ready: ReadyModel, asked: PredictRequest) -> Question:
+    along = [name for name in asked.quantities if name in ALONG_TIMES]
+    if along and not asked.times:
+        raise InputError(f"times: {along[0]} needs at least one time.")
+    _check_far(asked, ready.predictor.time_scale)
+    return Question(
+        people=people_table(asked.people, ready.features),
+        times=tuple(asked.times),
+        quantities=tuple(dict.fromkeys(asked.quantities)),
+        shares=tuple(asked.shares),
+        horizon=ready.predictor.time_scale if asked.horizon is None else asked.horizon,
+        level=asked.level,
+        given=asked.given,
+    )
+
+
 def _check_far(asked: PredictRequest, last: float) -> None:
     """Refuse times so far beyond the training range that nothing can be said of them."""
     for name, values in (("times", asked.times), ("horizon", [asked.horizon]), ("given", [asked.given])):
@@ -217,11 +218,18 @@ def _check_far(asked: PredictRequest, last: float) -> None:
 def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
     errors = (400, 401, 408, 413) if token else (400, 408, 413)
 
-    @app.post("/predict", response_model=PredictResponse, responses=problem_responses(*errors, 415, 422, 503))
-    async def predict(asked: PredictRequest, request: Request) -> Response:
+    @app.post(
+        "/predict",
+        response_model=PredictResponse,
+        responses=problem_responses(*errors, 415, 422, 503),
+        openapi_extra={"requestBody": request_body()},
+    )
+    async def predict(request: Request) -> Response:
         """Predict for a batch of people, with intervals."""
-        request.state.people = len(asked.people)
-        return await service.predict(asked, request.state.deadline)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not re.fullmatch(r"application/(\S+\+)?json", kind):
+            raise HTTPException(415, "the body must be JSON: send the header 'Content-Type: application/json'.")
+        return await service.predict(await request.body(), request.state)
 
     @app.get("/model", response_model=ModelDescription, responses=problem_responses(*errors))
     async def model() -> Response:
@@ -251,16 +259,6 @@ def _add_errors(app: FastAPI) -> None:
     def refused(_: Request, error: Exception) -> Response:
         return problem(422, str(error), column=error.column if isinstance(error, ColumnError) else None)
 
-    def malformed(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            return problem(415, "the body must be JSON: send the header 'Content-Type: application/json'.")
-        kinds = {item["type"] for item in error.errors()}
-        if "json_invalid" in kinds:
-            return problem(400, "the body is not valid JSON.")
-        return problem(422, validation_sentence(error))
-
     def by_status(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         words = {404: "there is nothing at this path.", 405: "this path does not take this method."}
@@ -272,7 +270,6 @@ def _add_errors(app: FastAPI) -> None:
 
     app.add_exception_handler(Exception, failed)
     app.add_exception_handler(InputError, refused)
-    app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(HTTPException, by_status)
 
 

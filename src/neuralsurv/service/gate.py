@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 import secrets
 import time
 import traceback
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,7 +28,9 @@ log = logging.getLogger("neuralsurv.service")
 # Time for the work inside to notice by itself that its time is over, and to say so.
 _GRACE = 2.0
 _CLIENT_LEFT = 499
+STOPPING = "the service is stopping; try again later."
 FAULT = "the service failed on this request; the fault is ours, and its log has the place."
+_HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:[0-9]{0,5})?")
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -77,10 +79,9 @@ class Access:
 
 
 def _name_of_host(value: str) -> str:
-    """Return a Host header without its port."""
-    if value.startswith("["):
-        return value[1:].partition("]")[0].lower()
-    return value.partition(":")[0].lower()
+    """Return a Host header without its port; empty if it is more than a name and a port."""
+    found = _HOST.fullmatch(value)
+    return (found["address"] or found["name"]).lower() if found else ""
 
 
 class Gate:
@@ -106,6 +107,12 @@ class Gate:
         self._limits = limits
         self._metrics = metrics
         self._paths = paths
+        self._stopping = False
+        self.running = 0
+
+    def stop(self) -> None:
+        """Answer nothing more but what has begun."""
+        self._stopping = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection of ASGI."""
@@ -115,11 +122,14 @@ class Gate:
         exchange = _Exchange(send, secrets.token_hex(8))
         started = time.perf_counter()
         state = scope.setdefault("state", {})
-        state["deadline"] = Deadline.after(self._limits.seconds)
+        deadline = state["deadline"] = Deadline.after(self._limits.seconds)
+        self.running += 1
         try:
-            await self._answer(scope, receive, exchange)
+            await self._answer(scope, receive, exchange, deadline)
         except asyncio.CancelledError:
-            raise
+            # The server stops and waits no longer. It must not see the error: it would log it and answer by itself.
+            if exchange.status is None:
+                await exchange.reply(_stopping(), scope)
         except Exception as error:
             # The message of an error may hold a value that was sent; where it happened may be logged.
             frames = traceback.extract_tb(error.__traceback__)
@@ -128,6 +138,7 @@ class Gate:
             if exchange.status is None:
                 await exchange.reply(problem(500, FAULT), scope)
         finally:
+            self.running -= 1
             seconds = time.perf_counter() - started
             path = scope["path"] if scope["path"] in self._paths else "other"
             status = exchange.status or _CLIENT_LEFT
@@ -139,7 +150,10 @@ class Gate:
                 words, scope["method"] if path != "other" else "?", path, status, 1e3 * seconds, people, exchange.name
             )
 
-    async def _answer(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, exchange: _Exchange, deadline: Deadline) -> None:
+        if self._stopping:
+            await exchange.reply(_stopping(), scope)
+            return
         headers = dict(scope["headers"])
         body = self._access.refusal(scope["path"], headers) or await self._body(receive, headers)
         if body is None:
@@ -147,13 +161,25 @@ class Gate:
         if isinstance(body, Response):
             await exchange.reply(body, scope)
             return
+        work = asyncio.create_task(_run(self._app, scope, body, exchange))
+        left = asyncio.create_task(_departure(receive))
         try:
-            async with asyncio.timeout(self._limits.seconds + _GRACE):
-                await self._app(scope, _replay(body, receive), exchange.send)
-        except TimeoutError:
-            if exchange.status is None:
-                words = f"there was no answer within {self._limits.seconds:g} seconds; ask for less, or later."
-                await exchange.reply(problem(503, words, headers={"Retry-After": "1"}), scope)
+            await asyncio.wait({work, left}, timeout=self._limits.seconds + _GRACE, return_when=asyncio.FIRST_COMPLETED)
+            late = not work.done() and not left.done()
+            if exchange.complete:
+                # Servers say that the client has gone also when it has all of its answer.
+                await asyncio.wait({work}, timeout=_GRACE)
+            if work.done():
+                await work
+        finally:
+            # What still works for this request stops at its next look at the clock.
+            deadline.give_up()
+            work.cancel()
+            left.cancel()
+            await asyncio.gather(work, left, return_exceptions=True)
+        if late and exchange.status is None:
+            words = f"there was no answer within {self._limits.seconds:g} seconds; ask for less, or later."
+            await exchange.reply(problem(503, words, headers={"Retry-After": "1"}), scope)
 
     async def _body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes | Response | None:
         seconds = self._limits.body_seconds
@@ -171,6 +197,7 @@ class _Exchange:
         self._send = send
         self.name = name
         self.status: int | None = None
+        self.complete = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -181,6 +208,7 @@ class _Exchange:
                 headers.append((b"cache-control", b"no-store"))
             message = {**message, "headers": headers}
         await self._send(message)
+        self.complete = message["type"] == "http.response.body" and not message.get("more_body", False)
 
     async def reply(self, response: Response, scope: Scope) -> None:
         await response(scope, _nothing, self.send)
@@ -188,6 +216,20 @@ class _Exchange:
 
 async def _nothing() -> Message:
     return {"type": "http.disconnect"}
+
+
+def _stopping() -> Response:
+    return problem(503, STOPPING, headers={"Retry-After": "1", "Connection": "close"})
+
+
+async def _run(app: ASGIApp, scope: Scope, body: bytes, exchange: _Exchange) -> None:
+    await app(scope, _replay(body), exchange.send)
+
+
+async def _departure(receive: Receive) -> None:
+    """Wait until the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        await asyncio.sleep(0)
 
 
 async def _read(receive: Receive, headers: dict[bytes, bytes], most: int) -> bytes | Response | None:
@@ -209,14 +251,14 @@ async def _read(receive: Receive, headers: dict[bytes, bytes], most: int) -> byt
             return b"".join(parts)
 
 
-def _replay(body: bytes, receive: Receive) -> Any:
-    """Return a `receive` that gives the body again, and then what the client does next."""
+def _replay(body: bytes) -> Receive:
+    """Return a `receive` that gives the body again, and then nothing: whether the client leaves is watched outside."""
     given = False
 
     async def again() -> Message:
         nonlocal given
         if given:
-            return await receive()
+            await asyncio.Event().wait()
         given = True
         return {"type": "http.request", "body": body, "more_body": False}
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from neuralsurv.errors import NeuralSurvError, StorageError
-from neuralsurv.estimator import NeuralSurv
-from neuralsurv.model_file import load
-from neuralsurv.predictor import Predictor
+from neuralsurv.estimator.model_file import load
+from neuralsurv.estimator.neuralsurv import NeuralSurv
+from neuralsurv.prediction.predictor import Predictor
 from neuralsurv.service.features import Feature, features_of
 from neuralsurv.service.people import Value, people_table
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from neuralsurv.service.features import Feature
 from neuralsurv.service.limits import FARTHEST, Limits
 from neuralsurv.service.model_watch import ReadyModel
-from neuralsurv.service.schemas import ProblemDocument
+from neuralsurv.service.schemas import PredictRequest, ProblemDocument
 
 _DESCRIPTION = (
     "Predictions of one survival model, with bands. All times are in the unit of the training data. What is infinite, "
@@ -36,9 +36,8 @@ def openapi_document(app: FastAPI, ready: ReadyModel, limits: Limits, *, token: 
     document = get_openapi(title="neuralsurv", version=app.version, description=_DESCRIPTION, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["ProblemDocument"] = _schema(ProblemDocument)
+    schemas["PredictRequest"] = _schema(PredictRequest)
     schemas["Person"] = person_schema(ready.features)
-    for unused in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(unused, None)
     request = schemas["PredictRequest"]
     request["properties"]["people"].update(items={"$ref": "#/components/schemas/Person"}, maxItems=limits.people)
     times, farthest = request["properties"]["times"], FARTHEST * ready.predictor.time_scale
@@ -55,6 +54,12 @@ def openapi_document(app: FastAPI, ready: ReadyModel, limits: Limits, *, token: 
         document["security"] = [{"token": []}]
         document["paths"]["/health"]["get"]["security"] = []
     return document
+
+
+def request_body() -> dict[str, Any]:
+    """Return what ``/predict`` takes; the service reads it itself, so FastAPI does not know."""
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/PredictRequest"}}}
+    return {"required": True, "content": content}
 
 
 def person_schema(features: tuple[Feature, ...]) -> dict[str, Any]:

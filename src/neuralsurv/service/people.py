@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from neuralsurv.service.features import Feature, is_flag
 
 Value = int | float | str | bool | None
 _LARGEST = float(np.finfo(np.float64).max)
+_LONGEST = 100
 
 
 def people_table(people: Sequence[dict[str, Value]], features: Sequence[Feature]) -> pd.DataFrame:
@@ -33,16 +34,27 @@ def people_table(people: Sequence[dict[str, Value]], features: Sequence[Feature]
     DataFrame
         One row a person, one column a covariate.
     """
+    check_names(people, features)
+    return pd.DataFrame({feature.column.name: _column(people, feature.column) for feature in features})
+
+
+def check_names(people: Iterable[dict[str, Any]], features: Sequence[Feature]) -> None:
+    """Refuse a covariate that the model does not have."""
     names = [feature.column.name for feature in features]
     known = set(names)
     for person in people:
         for name in person:
             if name not in known:
+                shown = shortened(name)
                 raise ColumnError(
-                    f"there is no covariate {name!r}; {suggestion(name, names)}The covariates are {listed(names)}.",
-                    name,
+                    f"there is no covariate {shown!r}; {suggestion(shown, names)}The covariates are {listed(names)}.",
+                    shown,
                 )
-    return pd.DataFrame({name: _column(people, feature.column) for name, feature in zip(names, features, strict=True)})
+
+
+def shortened(text: str) -> str:
+    """Return what a client sent, short enough to be sent back."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _column(people: Sequence[dict[str, Value]], column: Column) -> np.ndarray:
@@ -64,7 +76,7 @@ def _column(people: Sequence[dict[str, Value]], column: Column) -> np.ndarray:
         _check_each(values, column, lambda value: isinstance(value, str), "must be text")
     unseen = np.array([value is not None and value not in column.levels for value in values])
     if unseen.any():
-        name = str(values[int(unseen.argmax())])
+        name = shortened(str(values[int(unseen.argmax())]))
         raise ColumnError(
             f"covariate {column.name!r} has the value {name!r} in {rows_phrase(unseen)}, which the model does not "
             f"know; {suggestion(name, column.levels)}It knows {listed(column.levels)}.",

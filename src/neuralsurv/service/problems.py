@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.responses import Response
 
 _MOST_SENTENCES = 5
@@ -40,13 +40,13 @@ def problem(
     return Response(json.dumps(content), status, dict(headers or {}), "application/problem+json")
 
 
-def validation_sentence(error: RequestValidationError) -> str:
+def validation_sentence(error: ValidationError) -> str:
     """Say what is wrong with the form of a request: where, and what; never the value, which may be personal."""
-    found = error.errors()
+    found = error.errors(include_url=False, include_context=False, include_input=False)
     said = []
     for item in found[:_MOST_SENTENCES]:
-        # The first part is always "body"; parts of unions that did not match are ours, not the client's.
-        place = _place([part for part in item["loc"][1:] if not (isinstance(part, str) and part in _UNION_PARTS)])
+        # Parts of unions that did not match are ours, not the client's.
+        place = _place([part for part in item["loc"] if not (isinstance(part, str) and part in _UNION_PARTS)])
         said.append(f"{place}: {_lower(str(item['msg']))}")
     unique = list(dict.fromkeys(said))
     more = f" (and {len(found) - _MOST_SENTENCES} more)" if len(found) > _MOST_SENTENCES else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 Quantity = Literal["survival", "hazard", "cumulative_hazard", "quantile", "rmst", "event_time"]
 Time = Annotated[float, Field(ge=0, allow_inf_nan=False, description="In the unit of the training data.")]
@@ -16,7 +16,8 @@ class PredictRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    people: list[dict[str, int | float | str | bool | None]] = Field(
+    # The first person who cannot be read is enough: a list of what is wrong with all of them helps nobody.
+    people: Annotated[list[dict[str, int | float | str | bool | None]], FailFast()] = Field(
         min_length=1, description="One object for each person: a value for every covariate, null where it is missing."
     )
     times: list[Time] = Field(
@@ -95,6 +96,7 @@ class PersonAnswer(BaseModel):
     rmst: Estimate | None = None
     event_time: EventTime | None = None
     outside_training: list[Outside]
+    filled_in: list[str] = Field(description="Covariates without a value, for which each draw took another one.")
 
 
 class PredictResponse(BaseModel):
@@ -178,7 +180,7 @@ def problem_responses(*codes: int) -> dict[int | str, dict[str, Any]]:
         413: "the request is too large",
         415: "the request is not JSON",
         422: "something in the request is wrong; the answer names it",
-        503: "too busy, or out of time; try again later",
+        503: "too busy, out of time, or stopping; try again later",
     }
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
     return {code: {"description": words[code], "content": content} for code in codes}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralsurv.model.rows import Rows
+from neuralsurv.solvers.rows import Rows
 
 
 @dataclass(frozen=True)

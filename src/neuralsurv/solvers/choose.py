@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from neuralsurv.solvers.lowrank import MOST_FOR_EIGENVECTORS
 
-SOLVERS = ("primal", "dual", "low-rank", "krylov")
+SOLVERS = ("primal", "dual", "low-rank")
 
 # Sweeps of a typical fit, and directions that carry information in a typical network on a typical cohort: both only
 # steer the choice, and both were read off fits of the benchmark cohorts.
@@ -14,10 +14,6 @@ _TYPICAL_SWEEPS = 25
 _TYPICAL_RANK = 300
 # Up to this many weights the plain solver takes milliseconds and cuts nothing off.
 _SMALL = 64
-# Iterations of conjugate gradients: for the variances, whose right-hand sides share theirs in blocks of 128 (between
-# 1 and 6 were measured, to a relative error of 1e-10), and for the mean alone (107 and 181).
-_BLOCK_ITERATIONS = 6
-_MEAN_ITERATIONS = 150
 _BYTES = 8
 
 
@@ -65,7 +61,6 @@ def costs(points: int, weights: int) -> list[Cost]:
         Cost("primal", sweeps * (3 * p * m**2 + m**3), _BYTES * 3 * m**2),
         Cost("dual", p**2 * m**0.5 + sweeps * 3 * p**3, _BYTES * 4 * p**2),
         Cost("low-rank", basis + sweeps * 4 * p * rank**2, _BYTES * (2 * p * rank + 2 * m * rank + matrix)),
-        Cost("krylov", sweeps * (p * _BLOCK_ITERATIONS + _MEAN_ITERATIONS) * 4 * p * m, _BYTES * 64 * (p + m)),
     ]
 
 

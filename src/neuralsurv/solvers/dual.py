@@ -13,9 +13,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from neuralsurv.model.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.chart import Chart
 from neuralsurv.solvers.primal import cholesky, eigenvectors
+from neuralsurv.solvers.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
 
@@ -193,7 +193,7 @@ class DualSolver:
     --------
     >>> import torch
     >>> from neuralsurv.solvers.dual import DualSolver
-    >>> from neuralsurv.model.rows import DenseRows
+    >>> from neuralsurv.solvers.rows import DenseRows
     >>> rows = torch.ones(4, 1, dtype=torch.float64)
     >>> ones = torch.ones(4, dtype=torch.float64)
     >>> gaussian = DualSolver(DenseRows(rows), torch.ones(1, dtype=torch.float64)).solve(curvature=ones, slope=ones)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralsurv.model.module_rows import StreamedRows
-from neuralsurv.model.rows import Rows
 from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver
+from neuralsurv.solvers.rows import Rows
 from neuralsurv.solvers.sampled import sampled_solver
+from neuralsurv.solvers.streamed_rows import StreamedRows
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neuralsurv.model.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.chart import Chart
 from neuralsurv.solvers.primal import cholesky, eigenvectors
+from neuralsurv.solvers.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.subspace import SubspaceGaussian
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored, squared_lengths
 
@@ -166,7 +166,7 @@ def low_rank_solver(
     --------
     >>> import torch
     >>> from neuralsurv.solvers.lowrank import low_rank_solver
-    >>> from neuralsurv.model.rows import DenseRows
+    >>> from neuralsurv.solvers.rows import DenseRows
     >>> rows = torch.ones(5, 3, dtype=torch.float64)
     >>> low_rank_solver(DenseRows(rows), torch.ones(3, dtype=torch.float64), tolerance=1e-9).rank
     1

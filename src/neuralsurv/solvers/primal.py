@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
-from neuralsurv.model.rows import Rows, row_slices
 from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.rows import Rows, row_slices
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
 
 
@@ -106,7 +106,7 @@ class PrimalSolver:
     --------
     >>> import torch
     >>> from neuralsurv.solvers.primal import PrimalSolver
-    >>> from neuralsurv.model.rows import DenseRows
+    >>> from neuralsurv.solvers.rows import DenseRows
     >>> rows = torch.ones(4, 1, dtype=torch.float64)
     >>> ones = torch.ones(4, dtype=torch.float64)
     >>> gaussian = PrimalSolver(DenseRows(rows), torch.ones(1, dtype=torch.float64)).solve(curvature=ones, slope=ones)

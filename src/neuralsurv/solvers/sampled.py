@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neuralsurv.model.rows import Rows, row_slices
 from neuralsurv.solvers.lowrank import LowRankSolver
 from neuralsurv.solvers.primal import eigenvectors
+from neuralsurv.solvers.rows import Rows, row_slices
 
 # Directions of less than this share of the largest variance are rounding, and would not come out orthonormal.
 _LEAST_SHARE = 1e-9

@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from neuralsurv.model.rows import CACHE_NUMBERS, row_slices
+from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 from neuralsurv.solvers.triangles import squared_lengths
 
 # A difference of squares that is at least this share of them has at least ten digits.

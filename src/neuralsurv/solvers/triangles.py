@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from neuralsurv.model.rows import CACHE_NUMBERS, row_slices
+from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 
 _COLUMNS = 128
 

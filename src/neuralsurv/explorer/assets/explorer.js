@@ -3,14 +3,15 @@ import { at, intervalChart, lineChart } from "./chart.js";
 import { buildForm } from "./form.js";
 import { aboutModel, numbersTable, pick, sentence, valuesTable } from "./results.js";
 import { describe, newest, predict } from "./service.js";
-import { make, outsideSentence, percent, short, time, value } from "./words.js";
+import { filledSentence, make, outsideSentence, percent, short, time, value } from "./words.js";
 
 const STEPS = 100, MOST_PINS = 5, SPEAK_AFTER = 800, VARIED_STEPS = 24;
 const QUANTITIES = ["survival", "hazard", "quantile", "rmst", "event_time"];
 const get = (id) => document.getElementById(id);
 
 let model = null, form = null, times = [];
-let current = { name: "this person", colour: 0, values: null, answer: null };
+// `values` are those of the form; an answer has with it the values that it is about, which may be older.
+let current = { name: "this person", colour: 0, values: null, usable: true, answer: null };
 let pins = [], made = 0, speaking = null;
 
 const charts = {
@@ -53,33 +54,39 @@ function grid() {
   return Array.from({ length: STEPS + 1 }, (_, k) => (k === 0 && !model.hazard_at_zero ? end / (10 * STEPS) : end * k / STEPS));
 }
 
-const ask = newest(async (people) => {
+// Asks about the person of the form, and about pinned people whose answer is of another model, level or end of the curves.
+const ask = newest(async (_, signal) => {
   document.body.classList.add("busy");
   try {
-    const asked = grid();
-    const answer = await predict({ people: people.map((person) => person.values), times: asked, quantities: QUANTITIES, shares: [0.5], level: level() });
+    const asked = grid(), sort = JSON.stringify([model.fingerprint, level(), until()]);
+    const people = [current, ...pins.filter((pin) => pin.answer.sort !== sort)], values = people.map((person) => person.values);
+    const answer = await predict({ people: values, times: asked, quantities: QUANTITIES, shares: [0.5], level: level() }, signal);
+    if (signal.aborted) return;
     if (answer.model !== model.fingerprint) return await replaced();
     times = asked;
-    people.forEach((person, k) => { person.answer = answer.people[k]; });
+    people.forEach((person, k) => { person.answer = { ...answer.people[k], values: values[k], sort }; });
     alarm("");
     show();
   } catch (error) {
+    if (signal.aborted) return;
     alarm(error.message);
     if (error.column) form.note(error.column, error.message, true);
   } finally { document.body.classList.remove("busy"); }
 });
 
 // Survival at the time that is read, along the range of one covariate, the rest of the person staying.
-const askVaried = newest(async () => {
+const askVaried = newest(async (_, signal) => {
   const feature = model.features.find((one) => one.name === get("varied").value);
-  if (!feature || !current.values) return;
+  if (!feature || current.answer === null) return;
+  const values = current.answer.values;
   const range = feature.training_range ?? { low: feature.mean - 3 * feature.spread, high: feature.mean + 3 * feature.spread };
-  const own = current.values[feature.name];
+  const own = values[feature.name];
   const low = own === null ? range.low : Math.min(range.low, own), high = own === null ? range.high : Math.max(range.high, own);
   const places = Array.from({ length: VARIED_STEPS + 1 }, (_, k) => low + (high - low) * k / VARIED_STEPS);
   const place = charts.survival.place ?? until() / 2;
   try {
-    const answer = await predict({ people: places.map((x) => ({ ...current.values, [feature.name]: x })), times: [place], quantities: ["survival"], level: level() });
+    const answer = await predict({ people: places.map((x) => ({ ...values, [feature.name]: x })), times: [place], quantities: ["survival"], level: level() }, signal);
+    if (signal.aborted) return;
     const line = (key) => answer.people.map((person) => person.survival[key][0]);
     charts.vary.update({
       x: [low, high], y: [0, 1], xTitle: feature.name,
@@ -91,7 +98,9 @@ const askVaried = newest(async () => {
     });
     const outside = low < range.low || high > range.high ? " The shaded part lies outside the training range." : "";
     get("vary-note").textContent = `Survival of this person at ${short(place)}, if only ${feature.name} were another; the dashed line is where it is. An association in the model, not the effect of a treatment.${outside}`;
-  } catch (error) { get("vary-note").textContent = error.message; }
+  } catch (error) {
+    if (!signal.aborted) get("vary-note").textContent = error.message;
+  }
 });
 
 function show() {
@@ -139,12 +148,19 @@ function showNumbers() {
 
 function showOutside(end) {
   const found = [];
+  // Beside the fields stands only what is about the values in them.
+  const about = current.usable && current.answer.values === current.values;
+  if (about) for (const feature of model.features) form.note(feature.name, "");
   for (const person of everybody()) {
     for (const one of person.answer.outside_training) {
-      const words = outsideSentence(one, person.values);
-      if (person === current) form.note(one.column, words);
+      // The form may be ahead of the answer, and back inside the range.
+      const typed = current.values[one.column];
+      if (person === current && typed !== null && typed >= one.low && typed <= one.high) continue;
+      const words = outsideSentence(one, person.answer.values);
+      if (person === current && about) form.note(one.column, words);
       found.push(person === current ? words : `${person.name}: ${words}`);
     }
+    if (person.answer.filled_in.length) found.push(`${person === current ? "" : `${person.name}: `}${filledSentence(person.answer.filled_in)}`);
   }
   if (end > last()) found.push(`After ${short(last())}, the last time the model has seen, curves are extrapolated.`);
   const lines = found.map((text) => make("li", {}, text));
@@ -152,24 +168,28 @@ function showOutside(end) {
   if (get("outside").textContent !== found.join("")) get("outside").replaceChildren(...(lines.length ? [make("ul", { class: "warnings" }, ...lines)] : []));
 }
 
-function changed() {
+// After every change of the form. Reading it clears what was said about the values before.
+function changed(how) {
   const person = form.read();
-  if (person === null) return;
+  current.usable = person !== null;
+  clearTimeout(speaking);
+  if (person === null) { ask.stop(); return; }
   current.values = person;
-  for (const one of current.answer?.outside_training ?? []) form.note(one.column, "");
-  ask([current]);
+  alarm("");
+  if (current.answer !== null) showOutside(until());
+  askAgain(how);
 }
 
-function everythingAgain() {
-  if (!(until() > 0)) { alarm("Curves need a time above 0 to go up to."); return; }
-  ask([current, ...pins]);
+function askAgain(how) {
+  if (until() > 0) ask(null, how);
+  else { ask.stop(); alarm("Curves need a time above 0 to go up to."); }
 }
 
 function pin() {
   if (current.answer === null || pins.length >= MOST_PINS) return;
   const free = [1, 2, 3, 4, 5].find((colour) => pins.every((one) => one.colour !== colour));
   made += 1;
-  pins = [...pins, { name: `person ${String.fromCharCode(64 + (made - 1) % 26 + 1)}`, colour: free, values: { ...current.values }, answer: current.answer }];
+  pins = [...pins, { name: `person ${String.fromCharCode(64 + (made - 1) % 26 + 1)}`, colour: free, values: current.answer.values, answer: current.answer }];
   showPins();
   show();
   get("spoken").textContent = `${pins[pins.length - 1].name} is pinned. Change the form to compare.`;
@@ -216,8 +236,8 @@ const typical = () => Object.fromEntries(model.features.map((feature) => [featur
 
 // The model file was replaced while the page was open: keep what still fits, start anew otherwise.
 async function replaced() {
-  const before = current.values;
   model = await describe();
+  const before = current.values;
   const names = JSON.stringify(model.features.map((feature) => [feature.name, feature.kind, feature.levels]));
   const fits = before !== null && names === shape;
   shape = names;
@@ -225,9 +245,10 @@ async function replaced() {
   if (!fits) { pins = []; showPins(); }
   form.set(fits ? before : typical());
   current.values = form.read() ?? typical();
+  current.usable = true;
   const words = fits ? "the person is the same" : "its covariates are others, so the person and the pins are gone";
   get("replaced").textContent = `The model file was replaced at ${new Date().toLocaleTimeString()}; this is the new model, and ${words}.`;
-  setTimeout(() => ask([current, ...pins]), 0);
+  setTimeout(() => ask(), 0);
 }
 
 let shape = "";
@@ -240,7 +261,7 @@ async function start() {
   describePage();
   form.set(typical());
   current.values = form.read();
-  await ask([current]);
+  await ask();
 }
 
 // On a phone the curve stands below the form; a field that gets the focus is scrolled clear of it.
@@ -250,7 +271,7 @@ new ResizeObserver(() => {
 
 get("typical").addEventListener("click", () => { form.set(typical()); changed(); });
 get("pin").addEventListener("click", pin);
-get("level").addEventListener("change", everythingAgain);
-get("until").addEventListener("change", everythingAgain);
+get("level").addEventListener("change", () => askAgain());
+get("until").addEventListener("change", () => askAgain());
 get("varied").addEventListener("change", () => askVaried());
 start();

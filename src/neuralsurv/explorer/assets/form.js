@@ -30,7 +30,8 @@ function numberField(feature, id, changed) {
     // The slider's ends are round numbers that may lie a hair outside the range.
     box.value = tidy(Math.min(high, Math.max(low, Number(slider.value))));
     if (unknown) unknown.checked = false;
-    changed();
+    // Every place on the way is meant, so the curve follows; a number that is typed is meant only when it is whole.
+    changed({ gently: true });
   });
   box.addEventListener("input", () => {
     if (box.value !== "") slider.value = box.value;
@@ -67,7 +68,7 @@ function categoryField(feature, id, changed) {
     list.append(make("option", { value: String(place) }, level === true ? "yes" : level === false ? "no" : level === "" ? "(empty)" : level));
   });
   if (feature.missing_allowed) list.append(make("option", { value: NOT_KNOWN }, "not known"));
-  list.addEventListener("change", changed);
+  list.addEventListener("change", () => changed());
   return {
     parts: [list],
     set: (value) => { list.value = value === null ? NOT_KNOWN : String(feature.levels.indexOf(value)); },

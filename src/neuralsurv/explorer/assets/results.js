@@ -1,5 +1,5 @@
 // Tables and sentences about the people on the page.
-import { interval, make, percent, short, time, value } from "./words.js";
+import { filledSentence, interval, make, percent, short, time, value } from "./words.js";
 
 const cell = (text, number = true) => make("td", number ? { class: "number" } : {}, text);
 const head = (text, scope, number = false) => make("th", { scope, class: number ? "number" : null }, text);
@@ -19,9 +19,9 @@ export function numbersTable(table, people, { last, horizon, level, place, survi
   add("median time", (person) => interval(pick(person.answer.quantile, 0), last));
   add(`mean time up to ${short(horizon)}`, (person) => interval(person.answer.rmst, last));
   add("own event time", (person) => `${time(person.answer.event_time.lower, last)} to ${time(person.answer.event_time.upper, last)}`);
-  const names = Object.keys(people[0].values);
+  const names = Object.keys(people[0].answer.values);
   for (const name of names) {
-    if (new Set(people.map((person) => JSON.stringify(person.values[name]))).size > 1) add(name, (person) => value(person.values[name]));
+    if (new Set(people.map((person) => JSON.stringify(person.answer.values[name]))).size > 1) add(name, (person) => value(person.answer.values[name]));
   }
   table.replaceChildren(
     make("thead", {}, make("tr", {}, head("", "col"), ...people.map(nameHead))),
@@ -64,6 +64,7 @@ export function sentence(person, { last, place, survivalAt }) {
   if (found !== null) parts.push(`Survival at ${short(place)}: ${percent(found.median)}, from ${percent(found.lower)} to ${percent(found.upper)}.`);
   parts.push(`Median time ${interval(median, last)}.`);
   if (person.answer.outside_training.length) parts.push(`Outside the training range: ${person.answer.outside_training.map((one) => one.column).join(", ")}.`);
+  if (person.answer.filled_in.length) parts.push(filledSentence(person.answer.filled_in));
   return parts.join(" ");
 }
 

@@ -26,7 +26,10 @@ async function call(path, options = {}) {
     if (error.name === "AbortError") throw error;
     throw new Refused(0, "The service does not answer. Is the command that opened this page still running?");
   }
-  const content = await answer.json().catch(() => null);
+  const content = await answer.json().catch((error) => {
+    if (error.name === "AbortError") throw error;
+    return null;
+  });
   if (answer.ok && content !== null) return content;
   if (answer.status === 401) throw new Refused(401, "A token is needed: open the whole address that the command printed, with what follows the #.");
   throw new Refused(answer.status, content?.detail ?? `The service answered with status ${answer.status}.`, content?.column);
@@ -34,25 +37,33 @@ async function call(path, options = {}) {
 
 export const describe = () => call("model");
 
-export const predict = (question) => call("predict", {
+export const predict = (question, signal) => call("predict", {
+  signal,
   method: "POST",
   headers: { "Content-Type": "application/json" },
   body: JSON.stringify(question),
 });
 
-// Runs the newest of a stream of jobs: while one is under way, only the last that came meanwhile is kept.
+// Runs the newest of a stream of jobs: while one is under way, only the last that came meanwhile is kept. The one under
+// way is overtaken: its signal says so, and nothing of it may be shown; unless the new one comes `gently`, as the next
+// place of a slider that is being moved does.
 export function newest(run) {
-  let busy = false, next = null;
-  return async function start(job) {
-    if (busy) { next = { job }; return; }
-    busy = true;
+  let running = null, next = null;
+  async function start(job, { gently = false } = {}) {
+    next = { job };
+    if (running !== null) {
+      if (!gently) running.abort();
+      return;
+    }
     try {
-      await run(job);
       while (next !== null) {
-        const { job: late } = next;
+        const { job: newer } = next;
         next = null;
-        await run(late);
+        running = new AbortController();
+        await run(newer, running.signal);
       }
-    } finally { busy = false; }
-  };
+    } finally { running = null; }
+  }
+  start.stop = () => { next = null; running?.abort(); };
+  return start;
 }

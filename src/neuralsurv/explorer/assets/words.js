@@ -30,6 +30,10 @@ export function outsideSentence(found, values) {
   return `${found.column} ${short(values[found.column])} lies ${where} ${short(found.low)} to ${short(found.high)}, the range the model was trained on: the prediction is a guess.`;
 }
 
+export function filledSentence(columns) {
+  return `${columns.join(", ")} not known: every draw takes another value, spread like those of the training rows, so the band is wider.`;
+}
+
 // Round numbers from low to high, about `count` of them.
 export function ticks(low, high, count = 5) {
   if (!(high > low)) return [low];

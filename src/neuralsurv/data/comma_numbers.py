@@ -1,0 +1,32 @@
+"""Text that is numbers written with a decimal comma."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import islice
+
+_NUMBER = re.compile(r"\s*[+-]?(\d+,\d+|\d+|,\d+)([eE][+-]?\d+)?\s*$")
+# So many of the values must be numbers: the others may stand for missing ones.
+_NEARLY_ALL = 0.9
+_MOST_LOOKED_AT = 10_000
+
+
+def decimal_comma(values: Iterable[object]) -> str | None:
+    """Return an example if the values are text that nearly always is a number with a decimal comma, else None.
+
+    Parameters
+    ----------
+    values : iterable
+        The values of a column that are not missing.
+
+    Examples
+    --------
+    >>> from neuralsurv.data.comma_numbers import decimal_comma
+    >>> decimal_comma(["1,4", "2", "0,75"]), decimal_comma(["a,b", "c"]), decimal_comma(["1", "2"])
+    ('1,4', None, None)
+    """
+    looked_at = list(islice(values, _MOST_LOOKED_AT))
+    numbers = [value for value in looked_at if isinstance(value, str) and _NUMBER.match(value)]
+    example = next((value for value in numbers if "," in value), None)
+    return example if example is not None and len(numbers) >= _NEARLY_ALL * len(looked_at) else None

@@ -1,0 +1,102 @@
+"""What to type about an outcome that cannot be read as it is: R's codes, words, rows of length 0."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+
+# Words that are usual for an event and for its absence; they only choose the example in a message.
+_EVENT = {"yes", "y", "dead", "died", "death", "deceased", "event", "true", "t", "relapse", "relapsed", "failure",
+          "failed", "churned", "ja", "oui", "si", "sim", "tot", "gestorben", "decede", "muerto"}  # fmt: skip
+_NO_EVENT = {"no", "n", "alive", "living", "censored", "censor", "cens", "none", "false", "f", "lost", "nein", "non",
+             "nao", "lebend", "vivant", "vivo", "unknown", "?"}  # fmt: skip
+# A code that means the event is one of a few values.
+_MOST_CODES = 10
+# Times closer than this share of the largest are one time, written with different rounding.
+_ROUNDING = 1e-9
+
+
+def plain_form(value: str) -> str:
+    """Return a text without case, spaces and accents, and a number without superfluous zeros.
+
+    Two values of an event column with the same plain form are one value, of which one is misspelt.
+
+    Examples
+    --------
+    >>> from neuralsurv.data.outcome_advice import plain_form
+    >>> plain_form("Décédé ") == plain_form("decede"), plain_form("1.0") == plain_form("1")
+    (True, True)
+    """
+    # Compatibility forms first: a full-width letter or a no-break space is the usual one.
+    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", value).casefold())
+    text = "".join(letter for letter in decomposed if not unicodedata.combining(letter) and not letter.isspace())
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return text
+
+
+def is_word(value: str) -> bool:
+    """Return whether a text is there and is no number."""
+    try:
+        float(value)
+    except ValueError:
+        return bool(value.strip())
+    return False
+
+
+def likely_events(values: Sequence[str]) -> list[str]:
+    """Return the value that most likely means the event, in all its spellings, for a message: never to read data by.
+
+    Examples
+    --------
+    >>> from neuralsurv.data.outcome_advice import likely_events
+    >>> likely_events(["Alive", "Dead", "dead", "lost"])
+    ['Dead', 'dead']
+    """
+    known = [value for value in values if plain_form(value) in _EVENT]
+    others = [value for value in values if plain_form(value) not in _NO_EVENT]
+    found = (known or others or list(values))[-1]
+    return [value for value in values if plain_form(value) == plain_form(found)]
+
+
+def words_advice(name: str, words: Sequence[str]) -> str:
+    """Return what to type in Python for an event column of words."""
+    found = likely_events(words)
+    test = f" == {found[0]!r}" if len(found) == 1 else f".isin({found!r})"
+    return f"say which of them mean the event, for example df[{name!r}] = df[{name!r}]{test}"
+
+
+def codes_advice(name: str, numbers: np.ndarray) -> str:
+    """Return what to type in Python for an event column with numbers other than 0 and 1."""
+    found = np.unique(numbers)
+    if len(found) > _MOST_CODES:
+        return f"it has {len(found)} different values and is no event column; check the name"
+    r = "R codes censored as 1 and the event as 2: " if found.tolist() == [1, 2] else ""
+    return f"{r}say which value means the event, for example df[{name!r}] = df[{name!r}] == {found[-1]:g}"
+
+
+def half_step(times: np.ndarray) -> float:
+    """Return half of the smallest step between different times, of which 0 is one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neuralsurv.data.outcome_advice import half_step
+    >>> half_step(np.array([0.0, 12.0, 5.0, 6.0]))
+    0.5
+    """
+    steps = np.diff(np.unique(np.concatenate([[0.0], times[times > 0]])))
+    real = steps[steps > _ROUNDING * times.max(initial=0.0)]
+    return float(real.min() / 2) if len(real) else 0.5
+
+
+def zero_advice(name: str, times: np.ndarray) -> str:
+    """Return what to type in Python where times are 0 or negative."""
+    drop = f"Drop these rows: df = df[df[{name!r}] > 0]"
+    if (times < 0).any():
+        return f"{drop}; or correct them."
+    step = half_step(times)
+    return f"{drop}; or, if time is recorded in steps, add half a step: df.loc[df[{name!r}] == 0, {name!r}] = {step:g}."

@@ -1,0 +1,293 @@
+"""Cohorts with known truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from neuralsurv.data.simulate.censoring import censoring_rate_for, censoring_times
+from neuralsurv.data.simulate.designs import (
+    CrossingHazards,
+    Design,
+    LogNormalGroups,
+    SineAcceleratingConstant,
+    WeibullHazards,
+)
+from neuralsurv.errors import InputError
+
+_PAPER_CENSORING_RATE = 0.025
+# SAC: a chance of censoring of σ(−7) in each of ten steps a unit of time.
+_STUDY_CENSORING_RATE = 10 * float(np.logaddexp(0, -7.0))
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """A simulated cohort.
+
+    Attributes
+    ----------
+    x : DataFrame of shape (N, d)
+        Covariates.
+    time, event : ndarray of shape (N,)
+        Observed time and event flag.
+    design : Design
+        What the cohort was drawn from.
+    """
+
+    x: pd.DataFrame
+    time: np.ndarray
+    event: np.ndarray
+    design: Design
+
+    @property
+    def y(self) -> tuple[np.ndarray, np.ndarray]:
+        """The pair (time, event) that `fit` takes."""
+        return self.time, self.event
+
+    def true_survival(self, times: Sequence[float] | np.ndarray, x: pd.DataFrame | None = None) -> np.ndarray:
+        """Return the true survival probabilities.
+
+        Parameters
+        ----------
+        times : array-like of shape (T,)
+            Times, from 0.
+        x : DataFrame of shape (n, d), optional
+            Covariates of other people, with the same columns; the cohort itself if left out.
+
+        Returns
+        -------
+        ndarray of shape (n, T)
+
+        Raises
+        ------
+        InputError
+            If a time is negative, missing or beyond the end of follow-up, or a column is missing.
+
+        Examples
+        --------
+        >>> from neuralsurv.data.simulate import proportional_hazards_cohort
+        >>> cohort = proportional_hazards_cohort(50, seed=1)
+        >>> cohort.true_survival([0, 10, 20]).shape
+        (50, 3)
+        """
+        at = np.asarray(times, dtype=np.float64)
+        if at.ndim != 1:
+            raise InputError(f"times has {at.ndim} dimensions; give a list of times.")
+        outside = ~((at >= 0) & (at <= self.design.end))
+        if outside.any():
+            raise InputError(
+                f"{int(outside.sum())} of {len(at)} times are missing or outside of the follow-up, which runs from 0 "
+                f"to {self.design.end:g}."
+            )
+        people = self.x if x is None else x
+        missing = [name for name in self.x.columns if name not in people.columns]
+        if missing:
+            raise InputError(f"x lacks {len(missing)} of the cohort's columns: {', '.join(missing)}.")
+        return self.design.survival(people[list(self.x.columns)], at)
+
+
+def lognormal_cohort(
+    n: int,
+    *,
+    noise: int = 3,
+    censoring_rate: float | None = None,
+    censoring: float | None = None,
+    seed: int = 0,
+) -> Cohort:
+    """Simulate the paper's synthetic experiment (section 5.1).
+
+    Event times are LogNormal(3, 0.8²) where ``group`` is 0 and LogNormal(3.5, 1²) where it is 1; the two hazards
+    cross. Censoring is exponential. The other covariates are standard normal noise.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    noise : int
+        Number of covariates without effect.
+    censoring_rate : float, optional
+        Rate of the exponential censoring time; 0 for none. The paper's is 0.025, about half of the rows, and is taken
+        if neither this nor `censoring` is given.
+    censoring : float, optional
+        Expected share of censored rows, in place of a rate.
+    seed : int
+        Seed of the random numbers.
+
+    Examples
+    --------
+    >>> from neuralsurv.data.simulate import lognormal_cohort
+    >>> cohort = lognormal_cohort(150, seed=1)
+    >>> cohort.x.columns.tolist()
+    ['group', 'noise1', 'noise2', 'noise3']
+    """
+    design = LogNormalGroups(_whole("noise", noise, least=0))
+    if censoring is None:
+        rate = _PAPER_CENSORING_RATE if censoring_rate is None else _rate(censoring_rate)
+    elif censoring_rate is None:
+        rate = censoring_rate_for(design, censoring)
+    else:
+        raise InputError(
+            f"censoring_rate={censoring_rate!r} and censoring={censoring!r} are both given; give one of them."
+        )
+    rows = _rows(n)
+    # The noise comes last, so that cohorts of one seed have the same outcomes whatever its number.
+    rng = np.random.default_rng(seed)
+    group = pd.DataFrame({"group": rng.integers(0, 2, rows).astype(float)})
+    time = design.event_times(group, rng)
+    censored = censoring_times(rows, rate, rng)
+    noises = {f"noise{k}": rng.standard_normal(rows) for k in range(1, noise + 1)}
+    return Cohort(group.assign(**noises), np.minimum(time, censored), time <= censored, design)
+
+
+def lognormal_survival(group: int, times: np.ndarray) -> np.ndarray:
+    """Return the true survival probability of a group of :func:`lognormal_cohort` at `times`."""
+    at = np.asarray(times, dtype=np.float64)
+    row = pd.DataFrame({"group": [float(group)]})
+    return LogNormalGroups().survival(row, at.reshape(-1)).reshape(at.shape)
+
+
+def proportional_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, seed: int = 0) -> Cohort:
+    """Simulate proportional hazards: a Weibull baseline of shape 1.5 and a linear log-risk.
+
+    The log-risk is 0.8 ``x1`` - 0.5 ``x2`` + 0.6 ``b``; ``x1`` and ``x2`` are standard normal, ``b`` is 0 or 1.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    noise : int
+        Number of standard normal covariates without effect.
+    censoring : float
+        Expected share of rows that are censored; censoring times are exponential. 0 for none.
+    seed : int
+        Seed of the random numbers.
+
+    Examples
+    --------
+    >>> from neuralsurv.data.simulate import proportional_hazards_cohort
+    >>> cohort = proportional_hazards_cohort(100, censoring=0.5, seed=1)
+    >>> cohort.x.columns.tolist()
+    ['x1', 'x2', 'b', 'noise1', 'noise2']
+    """
+    return _simulated(WeibullHazards(0.0, _whole("noise", noise, least=0)), n, censoring, seed)
+
+
+def interaction_cohort(
+    n: int, *, strength: float = 1.0, noise: int = 2, censoring: float = 0.3, seed: int = 0
+) -> Cohort:
+    """Simulate the cohort of :func:`proportional_hazards_cohort` with a product of ``x1`` and ``x2`` in the log-risk.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    strength : float
+        Coefficient of the product.
+    noise, censoring, seed
+        As in :func:`proportional_hazards_cohort`.
+
+    Examples
+    --------
+    >>> from neuralsurv.data.simulate import interaction_cohort
+    >>> interaction_cohort(100, seed=1).x.shape
+    (100, 5)
+    """
+    if not isinstance(strength, Real) or not np.isfinite(float(strength)):
+        raise InputError(f"strength={strength!r} must be a finite number.")
+    return _simulated(WeibullHazards(float(strength), _whole("noise", noise, least=0)), n, censoring, seed)
+
+
+def crossing_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, seed: int = 0) -> Cohort:
+    """Simulate two groups of the same median time, one whose hazard falls and one whose hazard rises.
+
+    Where ``group`` is 0 times are Weibull of shape 0.8, where it is 1 they are gamma of shape 4. Time runs faster by
+    the factor exp(0.5 ``x1`` - 0.3 ``x2``), both standard normal.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    noise, censoring, seed
+        As in :func:`proportional_hazards_cohort`.
+
+    Examples
+    --------
+    >>> from neuralsurv.data.simulate import crossing_hazards_cohort
+    >>> cohort = crossing_hazards_cohort(100, seed=1)
+    >>> cohort.true_survival([20.0], cohort.x.assign(x1=0.0, x2=0.0)).round(3).min()
+    np.float64(0.5)
+    """
+    return _simulated(CrossingHazards(_whole("noise", noise, least=0)), n, censoring, seed)
+
+
+def sac_cohort(n: int, *, spread: int = 5, end: float = 100.0, censoring: float | None = None, seed: int = 0) -> Cohort:
+    """Simulate hazards that mix a sine, an accelerating and a constant part, as in the SAC study [1]_.
+
+    A person has nine hidden numbers, uniform between -1 and 1: three say how the logits of the three hazards are mixed,
+    four describe the sine, one the constant and one the acceleration. The covariates are `spread` numbers for each of
+    them that add up to it. Time is continuous here: the study counts events in steps of 0.1, and the hazard is constant
+    within each of them, so that the survival at their ends is the study's. The study's random
+    coefficients of the covariates are 1 here; they scale and flip columns, no more.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    spread : int
+        Covariates for each hidden number; 9 times as many columns.
+    end : float
+        End of follow-up; the study's is 100, when a fifth of the rows are still free of the event.
+    censoring : float, optional
+        Expected share of censored rows, those free of the event at the end included. Without it, the study's own
+        censoring, about 0.37.
+    seed : int
+        Seed of the random numbers.
+
+    References
+    ----------
+    .. [1] Kvamme and Borgan (2019). Continuous and discrete-time survival prediction with neural networks.
+       arXiv:1910.06724.
+
+    Examples
+    --------
+    >>> from neuralsurv.data.simulate import sac_cohort
+    >>> cohort = sac_cohort(100, seed=1)
+    >>> cohort.x.shape, bool(cohort.time.max() <= 100)
+    ((100, 45), True)
+    """
+    if not isinstance(end, Real) or not 0 < float(end) < np.inf:
+        raise InputError(f"end={end!r} must be a positive number.")
+    return _simulated(SineAcceleratingConstant(_whole("spread", spread), float(end)), n, censoring, seed)
+
+
+def _simulated(design: Design, n: int, censoring: float | None, seed: int) -> Cohort:
+    rows = _rows(n)
+    rate = _STUDY_CENSORING_RATE if censoring is None else censoring_rate_for(design, censoring)
+    rng = np.random.default_rng(seed)
+    x = design.covariates(rows, rng)
+    time = design.event_times(x, rng)
+    last = np.minimum(censoring_times(rows, rate, rng), design.end)
+    return Cohort(x, np.minimum(time, last), time <= last, design)
+
+
+def _rate(value: Any) -> float:
+    if not isinstance(value, Real) or not 0 <= float(value) < np.inf:
+        raise InputError(f"censoring_rate={value!r} must be a number of at least 0.")
+    return float(value)
+
+
+def _rows(n: Any) -> int:
+    if not isinstance(n, Integral) or n < 1:
+        raise InputError(f"n={n} rows cannot be simulated; ask for at least 1.")
+    return int(n)
+
+
+def _whole(name: str, value: Any, least: int = 1) -> int:
+    if not isinstance(value, Integral) or value < least:
+        raise InputError(f"{name}={value!r} must be a whole number of at least {least}.")
+    return int(value)

@@ -1,0 +1,219 @@
+"""Rows that come in batches: Parquet files, or anything that can be gone through again and again.
+
+A source hands out *chunks*, tables of at most 8,192 rows with a number each. The numbers depend on the data alone, so
+that several processes can share the chunks out between them and agree on which rows belong together.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+
+from neuralsurv.data.frames import as_frame
+from neuralsurv.errors import InputError, NeuralSurvError
+
+CHUNK_ROWS = 8192
+# Numbers of the chunks of different processes, where each brings rows of its own, are kept this far apart.
+_APART = 2**40
+
+Mine = Callable[[int], bool]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows.
+
+    Attributes
+    ----------
+    number : int
+        Which chunk of the source it is.
+    place : str
+        Where it comes from, for messages.
+    frame : DataFrame
+        The rows, at most 8,192, in an index from 0.
+    """
+
+    number: int
+    place: str
+    frame: pd.DataFrame
+
+
+class Source(Protocol):
+    """Rows that can be gone through again and again."""
+
+    def chunks(self, mine: Mine, columns: list[str] | None = None) -> Iterator[Chunk]:
+        """Yield the chunks whose number is `mine`, in order, with some of the columns or all."""
+        ...
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """Parquet files, read one row group at a time through pyarrow.
+
+    Attributes
+    ----------
+    files : tuple of str
+        The files, in order.
+    """
+
+    files: tuple[str, ...]
+
+    def column_names(self) -> list[str]:
+        """Return the columns of the first file."""
+        with _readable(self.files[0]):
+            return [str(name) for name in _pyarrow_parquet().read_schema(self.files[0]).names]
+
+    def chunks(self, mine: Mine, columns: list[str] | None = None) -> Iterator[Chunk]:
+        """Yield the chunks; row groups without a chunk of ours are not read."""
+        parquet = _pyarrow_parquet()
+        first = 0
+        for name in self.files:
+            with _readable(name), parquet.ParquetFile(name) as file:
+                known = file.schema_arrow.names
+                _check_names([column for column in columns or [] if column not in known], known, name)
+                for group in range(file.num_row_groups):
+                    count = -(-file.metadata.row_group(group).num_rows // CHUNK_ROWS)
+                    if any(mine(number) for number in range(first, first + count)):
+                        batches = file.iter_batches(CHUNK_ROWS, row_groups=[group], columns=columns)
+                        frames = (batch.to_pandas() for batch in batches)
+                        yield from _numbered(frames, first, mine, Path(name).name)
+                    first += count
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """Batches of rows from a list, from any object that starts anew when it is iterated over, or from a function.
+
+    Attributes
+    ----------
+    batches : iterable, or callable that returns one
+        The batches: data frames, matrices, dictionaries of columns, Arrow batches.
+    """
+
+    batches: Iterable[Any] | Callable[[], Iterable[Any]]
+
+    def chunks(self, mine: Mine, columns: list[str] | None = None) -> Iterator[Chunk]:
+        """Yield the chunks; all batches are looked at, and those of others passed over."""
+        first = 0
+        for place, batch in enumerate(self.batches() if callable(self.batches) else self.batches):
+            frame = _as_batch(batch)
+            if columns is not None:
+                known = [str(name) for name in frame.columns]
+                _check_names([column for column in columns if column not in known], known, f"batch {place}")
+                frame = frame[columns]
+            yield from _numbered([frame], first, mine, f"batch {place}")
+            first += -(-len(frame) // CHUNK_ROWS)
+
+
+def open_source(data: Any) -> Source:
+    """Return the source behind what a user gave.
+
+    Parameters
+    ----------
+    data : path, list of paths, iterable or callable
+        A Parquet file, a folder of them, a pattern such as ``"folder/*.parquet"``, a list of these; or batches of
+        rows that can be gone through more than once; or a function without arguments that returns such batches.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from neuralsurv.data.stream.batches import open_source
+    >>> source = open_source([pd.DataFrame({"x": [1, 2]}), pd.DataFrame({"x": [3]})])
+    >>> [len(chunk.frame) for chunk in source.chunks(lambda number: True)]
+    [2, 1]
+    """
+    if isinstance(data, str | os.PathLike):
+        return ParquetSource(tuple(_files(os.fspath(data))))
+    if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
+        return ParquetSource(tuple(file for item in data for file in _files(os.fspath(item))))
+    if isinstance(data, pd.DataFrame) or hasattr(data, "__dataframe__"):
+        return BatchSource([data])
+    if callable(data):
+        return BatchSource(data)
+    try:
+        again = iter(data) is not data
+    except TypeError as error:
+        raise InputError(
+            f"data of type {type(data).__name__} is not understood; give Parquet files, or batches of rows."
+        ) from error
+    if not again:
+        raise InputError(
+            f"data is a {type(data).__name__}, which can be gone through only once, and the rows are needed several "
+            "times; give a list, or a function that returns a fresh iterator."
+        )
+    return BatchSource(data)
+
+
+def number_apart(process: int) -> int:
+    """Return where the numbers of the chunks of a process start, if each process brings rows of its own."""
+    return process * _APART
+
+
+def _pyarrow_parquet() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError("reading Parquet needs pyarrow: pip install 'neuralsurv[stream]'.") from error
+    return pyarrow.parquet
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Say which file it was that could not be read."""
+    try:
+        yield
+    except (NeuralSurvError, MemoryError):
+        raise
+    except Exception as error:  # what a damaged description of the columns raises inside pandas can be anything
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise InputError(f"{name!r} cannot be read as Parquet: {reason}.") from error
+
+
+def _files(name: str) -> list[str]:
+    """Return the Parquet files that a path, a folder or a pattern names, in order."""
+    if os.path.isdir(name):
+        found = sorted(str(path) for path in Path(name).rglob("*.parquet"))
+    elif os.path.exists(name):
+        found = [name]
+    else:
+        found = sorted(glob.glob(name, recursive=True))
+    if not found:
+        raise InputError(
+            f"there is no Parquet file {name!r}; name a file, a folder or a pattern such as 'data/*.parquet'."
+        )
+    return found
+
+
+def _check_names(missing: list[str], known: list[str], place: str) -> None:
+    if missing:
+        raise InputError(f"{place}: there is no column {missing[0]!r}; the columns are {', '.join(known)}.")
+
+
+def _as_batch(batch: Any) -> pd.DataFrame:
+    if isinstance(batch, dict):
+        return pd.DataFrame(batch)
+    if not isinstance(batch, pd.DataFrame) and hasattr(batch, "to_pandas"):
+        converted: pd.DataFrame = batch.to_pandas()
+        return converted
+    return as_frame(batch)
+
+
+def _numbered(frames: Iterable[pd.DataFrame], first: int, mine: Mine, place: str) -> Iterator[Chunk]:
+    """Cut frames that follow each other into chunks; a reader's batches may be smaller than it was asked for."""
+    rest: pd.DataFrame | None = None
+    number = first
+    for frame in frames:
+        rest = frame if rest is None or len(rest) == 0 else pd.concat([rest, frame])
+        while len(rest) >= CHUNK_ROWS:
+            if mine(number):
+                yield Chunk(number, place, rest.iloc[:CHUNK_ROWS].reset_index(drop=True))
+            rest, number = rest.iloc[CHUNK_ROWS:], number + 1
+    if rest is not None and len(rest) and mine(number):
+        yield Chunk(number, place, rest.reset_index(drop=True))

@@ -1,0 +1,339 @@
+"""What has to be known of a cohort before its rows can be encoded, learned from chunks in two passes.
+
+The first pass finds the outcome's totals and the kinds, ranges and levels of the covariates; the second their means and
+spreads, for which a row counts as often as it was at risk at an event. The result is the encoding that
+:meth:`neuralsurv.data.features.Encoding.fit` learns from the whole table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from neuralsurv.data import features
+from neuralsurv.data.features import Column, Encoding
+from neuralsurv.data.outcome import Outcome
+from neuralsurv.data.stream.time_counts import TimeCounts
+from neuralsurv.errors import InputError
+
+# A category with more levels than this would not fit a model, nor the memory.
+_MOST_LEVELS = 10_000
+_NO_TIMES = TimeCounts(np.empty(0), np.empty(0))
+# Times wait until there are so many before they are counted.
+_COUNTED_AT_ONCE = 500_000
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """What is known of one covariate so far.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    kind : {"number", "category", ""}
+        Empty as long as no value was seen.
+    low, high : float
+        Smallest and largest number.
+    levels : tuple of str
+        Different labels, sorted, so that they do not depend on how the rows are shared out.
+    order : tuple of str or None
+        The order of levels that the table itself gives; None if it gives none, or different ones.
+    present, missing : int
+        Rows with and without a value.
+    whole : bool
+        Whether all numbers so far are whole.
+    """
+
+    name: str
+    kind: str = ""
+    low: float = np.inf
+    high: float = -np.inf
+    levels: tuple[str, ...] = ()
+    order: tuple[str, ...] | None = None
+    present: int = 0
+    missing: int = 0
+    whole: bool = True
+
+    @classmethod
+    def of(cls, series: pd.Series, name: str) -> ColumnFacts:
+        """Look at the values of one chunk."""
+        values = features._read(series, name)
+        if features._kind(values) == "array":
+            raise InputError(
+                f"column {name!r} holds a list or an array in each of its cells, of shape {np.shape(series.iloc[0])}; "
+                "give every number a column of its own, or leave this one out (features=…)."
+            )
+        gone = np.asarray(pd.isna(values))
+        present = values[~gone]
+        facts = cls(name, present=len(present), missing=int(gone.sum()))
+        if len(present) == 0:
+            return facts
+        if features._kind(values) == "number":
+            whole = bool((present == np.floor(present)).all())
+            return replace(facts, kind="number", low=float(present.min()), high=float(present.max()), whole=whole)
+        order = tuple(map(str, series.cat.categories)) if isinstance(series.dtype, pd.CategoricalDtype) else None
+        return replace(facts, kind="category", levels=tuple(sorted(set(present.tolist()))), order=order)
+
+    def __add__(self, other: ColumnFacts) -> ColumnFacts:
+        """Return what is known of both parts."""
+        if self.name != other.name:
+            raise InputError(
+                f"the batches have different columns: {self.name!r} and {other.name!r} are at the same place; give "
+                "every batch the same columns in the same order."
+            )
+        if self.kind and other.kind and self.kind != other.kind:
+            raise InputError(
+                f"column {self.name!r} is a {self.kind} in one batch and a {other.kind} in another; give it one type."
+            )
+        levels = tuple(sorted({*self.levels, *other.levels}))
+        if len(levels) > _MOST_LEVELS:
+            raise InputError(
+                f"column {self.name!r} has more than {_MOST_LEVELS} different values and looks like an identifier; "
+                "drop it, or turn it into numbers."
+            )
+        if not self.kind or not other.kind:
+            order = self.order if self.kind else other.order
+        else:
+            order = self.order if self.order == other.order else None
+        return ColumnFacts(
+            self.name,
+            self.kind or other.kind,
+            min(self.low, other.low),
+            max(self.high, other.high),
+            levels,
+            order,
+            self.present + other.present,
+            self.missing + other.missing,
+            self.whole and other.whole,
+        )
+
+    def column(self) -> Column:
+        """Return how the column is encoded, by the rules and with the messages of the in-memory encoding."""
+        rows = self.present + self.missing
+        # A stand-in with the values that decide: every level, or both ends of the range, and a gap if there was one.
+        values: list[Any] = [self.low, self.high] if self.kind == "number" else list(self.levels)
+        if self.present == 0:
+            raise InputError(f"column {self.name!r} has no value in any of the {rows} rows; drop it.")
+        if values[0] == values[-1]:
+            value = f"{self.low:g}" if self.kind == "number" else self.levels[0]
+            where = f"{self.present} rows that have a value" if self.missing else f"{rows} rows"
+            raise InputError(f"column {self.name!r} is constant ({value} in all {where}); drop it.")
+        if self.kind == "number":
+            return Column(self.name, "number", (), self.missing > 0, self.low, self.high, self.whole)
+        if self.order is not None:
+            seen = set(self.levels)
+            values = [level for level in dict.fromkeys(self.order) if level in seen]
+        if len(values) > max(20, rows / 2):
+            raise InputError(
+                f"column {self.name!r} has {len(values)} different values in {rows} rows and looks like an "
+                "identifier; drop it, or turn it into numbers."
+            )
+        return Column(self.name, "category", tuple(values), self.missing > 0)
+
+    def ranges(self) -> list[tuple[float, float]]:
+        """Return the range of each encoded column; indicators run from 0 to 1."""
+        column = self.column()
+        own = [(self.low, self.high)] if self.kind == "number" else [(0.0, 1.0)] * len(column.shown)
+        return [*own, (0.0, 1.0)] if column.has_missing else own
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the first pass finds.
+
+    Attributes
+    ----------
+    rows, events, truncated : int
+        Rows with a weight, those of them with an event, and those with late entry.
+    weightless : int
+        Rows without a weight, which count for nothing.
+    weighted_events, exposure : float
+        Sum of the weights of the events, and of weight times time at risk.
+    last_time : float
+        The largest time.
+    event_times, times : TimeCounts
+        Weights of the times of events, and numbers of rows with each time.
+    columns : tuple of ColumnFacts
+        The covariates.
+    """
+
+    rows: int
+    events: int
+    truncated: int
+    weightless: int
+    weighted_events: float
+    exposure: float
+    last_time: float
+    event_times: TimeCounts
+    times: TimeCounts
+    columns: tuple[ColumnFacts, ...]
+
+    def __add__(self, other: Survey) -> Survey:
+        """Return what is known of both parts."""
+        if self.columns and other.columns and len(self.columns) != len(other.columns):
+            raise InputError(
+                f"the batches have different columns: {len(self.columns)} covariates in one and {len(other.columns)} "
+                "in another; give every batch the same columns in the same order."
+            )
+        both = [a + b for a, b in zip(self.columns, other.columns, strict=False)]
+        return Survey(
+            self.rows + other.rows,
+            self.events + other.events,
+            self.truncated + other.truncated,
+            self.weightless + other.weightless,
+            self.weighted_events + other.weighted_events,
+            self.exposure + other.exposure,
+            max(self.last_time, other.last_time),
+            self.event_times + other.event_times,
+            self.times + other.times,
+            tuple(both) or self.columns or other.columns,
+        )
+
+    def check_fittable(self) -> None:
+        """Refuse a cohort from which no hazard can be learned."""
+        if self.rows + self.weightless == 0:
+            raise InputError("there are no rows to fit.")
+        if self.rows == 0:
+            raise InputError(f"every one of the {self.weightless} rows has a weight of zero; there is nothing to fit.")
+        if self.rows == 1:
+            raise InputError("there is only 1 row (n_samples=1); a survival model needs at least 2.")
+        if self.events == 0:
+            raise InputError(
+                f"none of the {self.rows} rows has an event: a hazard cannot be learned. Check that the event column "
+                "codes the event as 1, and censoring as 0."
+            )
+
+
+def nothing_seen() -> Survey:
+    """Return the survey of no rows."""
+    return Survey(0, 0, 0, 0, 0.0, 0.0, 0.0, _NO_TIMES, _NO_TIMES, ())
+
+
+class Surveyor:
+    """Takes in chunks, one after another, for the first pass."""
+
+    def __init__(self) -> None:
+        self._found = nothing_seen()
+        self._waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def add(self, covariates: pd.DataFrame, outcome: Outcome) -> None:
+        """Take in the rows of one chunk."""
+        present = outcome.weight > 0
+        absent = int((~present).sum())
+        outcome, covariates = outcome.select(present), covariates[present]
+        if len(outcome) == 0:
+            self._found += replace(nothing_seen(), weightless=absent)
+            return
+        names = [str(name) for name in covariates.columns]
+        if not names:
+            raise InputError("no column is left for the covariates; a minimum of 1 is required.")
+        features._refuse_repeated(names, names)
+        self._found += Survey(
+            len(outcome),
+            int(outcome.event.sum()),
+            int((outcome.entry > 0).sum()),
+            absent,
+            float(outcome.weight[outcome.event].sum()),
+            float((outcome.weight * (outcome.time - outcome.entry)).sum()),
+            float(outcome.time.max()),
+            _NO_TIMES,
+            _NO_TIMES,
+            tuple(ColumnFacts.of(covariates.iloc[:, k], name) for k, name in enumerate(names)),
+        )
+        self._waiting.append((outcome.time, outcome.time[outcome.event], outcome.weight[outcome.event]))
+        if sum(len(times) for times, _, _ in self._waiting) >= _COUNTED_AT_ONCE:
+            self._count()
+
+    def _count(self) -> None:
+        times, event_times, event_weight = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
+        self._found = replace(
+            self._found,
+            times=self._found.times + TimeCounts.of(times, np.ones(len(times))),
+            event_times=self._found.event_times + TimeCounts.of(event_times, event_weight),
+        )
+        self._waiting = []
+
+    def finish(self) -> Survey:
+        """Return what was found."""
+        if self._waiting:
+            self._count()
+        return self._found
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Weighted means and sums of squares of the encoded columns, merged without cancellation (Chan et al. 1983).
+
+    Attributes
+    ----------
+    weight, mean, squares : ndarray of shape (p,)
+        Total weight of the values that are there, their mean, and the weighted sum of squared distances from it; the
+        values are seen from the middle of their range, with it as the unit.
+    """
+
+    weight: np.ndarray
+    mean: np.ndarray
+    squares: np.ndarray
+
+    def __add__(self, other: Moments) -> Moments:
+        """Return the moments of both parts."""
+        weight = self.weight + other.weight
+        share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
+        gap = other.mean - self.mean
+        return Moments(weight, self.mean + gap * share, self.squares + other.squares + gap**2 * self.weight * share)
+
+
+class MomentTaker:
+    """Takes in chunks, one after another, for the second pass.
+
+    Parameters
+    ----------
+    survey : Survey
+        What the first pass found in all rows.
+    """
+
+    def __init__(self, survey: Survey) -> None:
+        self._survey = survey
+        self._columns = tuple(facts.column() for facts in survey.columns)
+        ranges = np.array([pair for facts in survey.columns for pair in facts.ranges()]).reshape(-1, 2)
+        self._low, self._high = ranges[:, 0], ranges[:, 1]
+        self._middle = self._low / 2 + self._high / 2
+        self._exponent = np.frexp(self._high / 2 - self._low / 2)[1]
+        self.found = Moments(*np.zeros((3, len(ranges))))
+
+    def add(self, covariates: pd.DataFrame, outcome: Outcome) -> None:
+        """Take in the rows of one chunk."""
+        present = outcome.weight > 0
+        outcome, covariates = outcome.select(present), covariates[present]
+        if len(outcome) == 0:
+            return
+        counts = self._survey.event_times
+        weight = outcome.weight * (counts.up_to(outcome.time) - counts.up_to(outcome.entry))
+        blocks = []
+        for k, column in enumerate(self._columns):
+            values = features._read(covariates.iloc[:, k], column.name)
+            blocks.append(features._encode(values, column))
+        raw = np.hstack(blocks)
+        there = ~np.isnan(raw)
+        values = np.ldexp(np.where(there, raw - self._middle, 0.0), -self._exponent)
+        each = np.where(there, weight[:, None], 0.0)
+        total = each.sum(0)
+        mean = np.divide((each * values).sum(0), total, out=np.zeros_like(total), where=total > 0)
+        self.found += Moments(total, mean, (each * (values - mean) ** 2).sum(0))
+
+    def encoding(self, moments: Moments, *, standardise: bool) -> Encoding:
+        """Return the encoding for the moments of all rows."""
+        total = np.where(moments.weight > 0, moments.weight, 1.0)
+        spread = np.sqrt(moments.squares / total)
+        ends = np.stack([np.ldexp(end - self._middle, -self._exponent) for end in (self._low, self._high)])
+        # As in memory: a column that only varies among rows that were never at risk at an event has its range.
+        spread = np.where(spread > 1e-12, spread, np.abs(ends - moments.mean).max(0))
+        spread = features.bounded_spread(spread, moments.mean, ends[1])
+        scale = features.scale_of(spread, self._exponent)
+        center = self._middle + np.ldexp(moments.mean, self._exponent)
+        whole = Encoding(self._columns, center, scale, bool(standardise))
+        return whole.without_rare_gaps(self._survey.weighted_events)

@@ -1,0 +1,88 @@
+"""How often each time occurs, in bounded memory.
+
+Up to 131,072 different times are kept as they are. If there are more, all of them are rounded to 16 binary digits (a
+relative 8e-6), so that even times over ten powers of two take at most some megabytes. Whether they are rounded, and
+what to, depends on the times alone and not on their order, so counts of parts of the rows can be added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+_MOST_EXACT = 2**17
+_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class TimeCounts:
+    """Weights of times.
+
+    Attributes
+    ----------
+    time : ndarray of shape (k,)
+        Different times, increasing.
+    weight : ndarray of shape (k,)
+        Weight of each.
+    rounded : bool
+        Whether the times have been rounded.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neuralsurv.data.stream.time_counts import TimeCounts
+    >>> counts = TimeCounts.of(np.array([2.0, 1.0]), np.ones(2)) + TimeCounts.of(np.array([2.0]), np.ones(1))
+    >>> counts.time, counts.weight
+    (array([1., 2.]), array([1., 2.]))
+    """
+
+    time: np.ndarray
+    weight: np.ndarray
+    rounded: bool = False
+
+    @classmethod
+    def of(cls, time: np.ndarray, weight: np.ndarray) -> TimeCounts:
+        """Count times."""
+        return _limited(*_counted(time, weight), rounded=False)
+
+    def __add__(self, other: TimeCounts) -> TimeCounts:
+        """Return the counts of both."""
+        rounded = self.rounded or other.rounded
+        time, weight = np.concatenate([self.time, other.time]), np.concatenate([self.weight, other.weight])
+        return _limited(*_counted(_coarse(time) if rounded else time, weight), rounded=rounded)
+
+    def up_to(self, time: np.ndarray) -> np.ndarray:
+        """Return the weight of all times that are not after each of the given ones."""
+        cumulative = np.concatenate([[0.0], np.cumsum(self.weight)])
+        at = _coarse(time) if self.rounded else time
+        return np.asarray(cumulative[np.searchsorted(self.time, at, side="right")])
+
+    def quantiles(self, shares: Sequence[float]) -> np.ndarray:
+        """Return, for each share, the first time up to which at least that share of the weight lies."""
+        cumulative = np.cumsum(self.weight)
+        # A sum that rounding puts just below a share reaches it.
+        wanted = np.asarray(shares) * cumulative[-1] * (1 - 1e-12)
+        return np.asarray(self.time[np.searchsorted(cumulative, wanted)])
+
+
+def event_quartiles(events: TimeCounts) -> np.ndarray:
+    """Return the quartiles of times of events, shape (3,)."""
+    return events.quantiles((0.25, 0.5, 0.75))
+
+
+def _coarse(values: np.ndarray) -> np.ndarray:
+    fraction, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(np.round(np.ldexp(fraction, _DIGITS)), exponent - _DIGITS))
+
+
+def _counted(time: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    distinct, which = np.unique(time, return_inverse=True)
+    return distinct, np.bincount(which.reshape(-1), weights=weight, minlength=len(distinct)).astype(np.float64)
+
+
+def _limited(time: np.ndarray, weight: np.ndarray, *, rounded: bool) -> TimeCounts:
+    if rounded or len(time) <= _MOST_EXACT:
+        return TimeCounts(time, weight, rounded)
+    return TimeCounts(*_counted(_coarse(time), weight), rounded=True)

@@ -1,0 +1,276 @@
+"""What of a fitted model goes into a file, and back."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, fields, replace
+from typing import Any
+
+import numpy as np
+
+from neuralsurv.data.features import Column, Encoding
+from neuralsurv.errors import InputError, NeuralSurvWarning, StorageError
+from neuralsurv.estimator.diagnostics import Diagnostics
+from neuralsurv.estimator.fitted import Fitted
+from neuralsurv.estimator.neuralsurv import NeuralSurv
+from neuralsurv.files.format import Fields, read, write
+from neuralsurv.files.posterior_part import phi_table, posterior_parts, read_phi, read_posterior, stored_tensor
+from neuralsurv.inference.choices import DefaultChoices, PaperChoices
+from neuralsurv.posterior.concerns import WARNINGS
+
+# The only classes a file can name.
+_REGISTRY = {"NeuralSurv": NeuralSurv}
+# A few bytes of a file say how many draws a prediction makes.
+_MOST_DRAWS = 10**6
+_MOST_AXES = 16
+
+
+def save(model: NeuralSurv, path: str | os.PathLike[str], *, replace: bool = True) -> None:
+    """Write a fitted model; with ``replace=False`` not over another file."""
+    about, arrays = posterior_parts(model.posterior_)
+    parameters = _own_parameters(model)
+    if not (parameters["random_state"] is None or isinstance(parameters["random_state"], (int, np.integer))):
+        # A generator has a state, not a value; the fitted model no longer needs it.
+        parameters["random_state"] = None
+    # A file is data and holds no code: whoever opens it gives the network again.
+    parameters["network"] = None
+    header = {
+        "class": NeuralSurv.__name__,
+        "parameters": {name: _plain(value) for name, value in parameters.items()},
+        **about,
+        "phi_prior": phi_table(model.phi_prior_),
+        "time_scale": model.time_scale_,
+        "draw_seed": model.fitted_.draw_seed,
+        "columns": [asdict(column) for column in model.encoding_.columns],
+        "standardise": model.encoding_.standardise,
+        "container": model.encoding_.container,
+        "parts": list(model.encoding_.parts),
+        "named": model.fitted_.named,
+        "roles": model.columns_,
+        "training": model.training_,
+        "diagnostics": asdict(model.diagnostics_),
+    }
+    tensors = {
+        **arrays,
+        "elbo": model.elbo_,
+        "center": model.encoding_.center,
+        "scale": model.encoding_.scale,
+        "unique_times": model.unique_times_,
+    }
+    if model.event_quartiles_ is not None:
+        tensors["event_quartiles"] = model.event_quartiles_
+    write(path, header, tensors, replace=replace)
+
+
+def load(path: str | os.PathLike[str], network: Any = None, device: str | None = None) -> NeuralSurv:
+    """Open a model file.
+
+    A file is data: opening one, even from a stranger, cannot run anything.
+
+    Parameters
+    ----------
+    path : path
+        A file that :meth:`neuralsurv.NeuralSurv.save` wrote.
+    network : torch.nn.Module, optional
+        The network of your own that the model was fitted with; its weights come from the file.
+    device : str, optional
+        Where that network is to run; by default where it ran when the model was fitted.
+
+    Examples
+    --------
+    >>> import tempfile, neuralsurv
+    >>> from neuralsurv.data.simulate import lognormal_cohort
+    >>> cohort = lognormal_cohort(40, seed=1)
+    >>> model = neuralsurv.NeuralSurv(random_state=0).fit(cohort.x, cohort.y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(folder + "/model.neuralsurv")
+    ...     again = neuralsurv.load(folder + "/model.neuralsurv")
+    >>> bool((again.predict(cohort.x) == model.predict(cohort.x)).all())
+    True
+    """
+    raw, tensors = read(path)
+    header = Fields(raw, "header")
+    kind = header.text("class")
+    if kind not in _REGISTRY:
+        raise StorageError(f"the model file holds a {kind!r}, which this version does not know.")
+    model = _REGISTRY[kind]()
+    model.set_params(**_parameters(header.table("parameters"), set(model.get_params())))
+    encoding = _encoding(header, tensors)
+    if device is not None:
+        model.set_params(device=device)
+    model.network = network
+    trace = stored_tensor(tensors, "elbo", (None,))
+    if len(trace) == 0:
+        raise StorageError("the model file is damaged: 'elbo' is empty.")
+    training = header.table("training")
+    model.fitted_ = Fitted(
+        posterior=read_posterior(header, tensors, encoding.layout, network, model.device),
+        phi_prior=read_phi(header.table("phi_prior")),
+        encoding=encoding,
+        time_scale=header.positive("time_scale"),
+        times=_times(tensors),
+        event_quartiles=_quartiles(tensors),
+        trace=trace,
+        diagnostics=_diagnostics(header.table("diagnostics")),
+        training={
+            "rows": training.whole("rows", least=1),
+            "events": training.whole("events"),
+            "truncated": training.whole("truncated"),
+            "weighted_events": training.number("weighted_events"),
+        },
+        roles={key: header.table("roles").text(key) for key in header.table("roles").names()},
+        named=header.flag("named"),
+        draw_seed=header.whole("draw_seed", 2**31),
+    )
+    return model
+
+
+def _own_parameters(model: NeuralSurv) -> dict[str, Any]:
+    """Return the parameters of a model; those that a class of the user's adds have no place in a file."""
+    known = NeuralSurv().get_params(deep=False)
+    parameters = {name: vars(model)[name] for name in known}
+    if type(model) is not NeuralSurv:
+        kind = type(model).__name__
+        added = [name for name in model.get_params(deep=False) if name not in known]
+        if added:
+            raise StorageError(
+                f"a {kind} cannot be saved: a model file has no place for its parameter {added[0]!r}. Pickle it, or "
+                "save a NeuralSurv."
+            )
+        warnings.warn(
+            f"a file holds no code: load() will give a NeuralSurv, without what {kind} adds or changes.",
+            NeuralSurvWarning,
+            stacklevel=4,
+        )
+    draws = parameters["draws"]
+    if isinstance(draws, int | np.integer) and draws > _MOST_DRAWS:
+        raise StorageError(f"draws={draws} cannot be saved; use set_params(draws=…) with at most {_MOST_DRAWS} first.")
+    return parameters
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.integer | np.floating | np.bool_):
+        return value.item()
+    items = list(value) if isinstance(value, tuple | list | np.ndarray) else None
+    if items is not None and not any(isinstance(item, tuple | list | np.ndarray) for item in items):
+        return [_plain(item) for item in items]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, PaperChoices | DefaultChoices):
+        raise StorageError(
+            "a model with choices of your own in place of a named preset cannot be saved; name the preset and give the "
+            "choices one by one."
+        )
+    raise StorageError(f"a parameter of type {type(value).__name__} cannot be saved; use plain numbers and text.")
+
+
+def _parameters(table: Fields, known: set[str]) -> dict[str, Any]:
+    parameters = {}
+    for name in table.names():
+        value = table.raw(name)
+        if name not in known:
+            raise StorageError(f"the model file is damaged: {name!r} is not a parameter.")
+        items = value if isinstance(value, list) else [value]
+        if not all(item is None or isinstance(item, bool | int | float | str) for item in items):
+            raise StorageError(f"the model file is damaged: parameter {name!r} is not a plain value.")
+        parameters[name] = tuple(value) if isinstance(value, list) else value
+    draws = parameters.get("draws")
+    if type(draws) is not int or not 1 <= draws <= _MOST_DRAWS:
+        raise StorageError("the model file is damaged: parameter 'draws' is out of range.")
+    return parameters
+
+
+def _times(tensors: dict[str, np.ndarray]) -> np.ndarray:
+    times = stored_tensor(tensors, "unique_times", (None,))
+    if len(times) == 0 or times[0] <= 0 or (np.diff(times) < 0).any():
+        raise StorageError("the model file is damaged: 'unique_times' are not positive and in order.")
+    return times
+
+
+def _quartiles(tensors: dict[str, np.ndarray]) -> np.ndarray | None:
+    if "event_quartiles" not in tensors:
+        # A file that was written before they were kept.
+        return None
+    found = stored_tensor(tensors, "event_quartiles", (3,))
+    if found[0] <= 0 or (np.diff(found) < 0).any():
+        raise StorageError("the model file is damaged: 'event_quartiles' are not positive and in order.")
+    return found
+
+
+def _encoding(header: Fields, tensors: dict[str, np.ndarray]) -> Encoding:
+    columns = []
+    for item in header.items("columns"):
+        table = Fields(item, "column")
+        kind = table.text("kind")
+        if kind not in ("number", "category", "array"):
+            raise StorageError("the model file is damaged: a column is neither number nor category nor array.")
+        described = (table.text("name"), kind, table.texts("levels"), table.flag("has_missing"))
+        # Files that were written before gaps could go without an indicator have one for each.
+        indicator = table.raw("gap_indicator") is None or table.flag("gap_indicator")
+        column = Column(*described, *_training_range(table), gap_indicator=indicator)
+        if len(set(column.levels)) < max(len(column.levels), 2 if kind == "category" else 0):
+            raise StorageError(
+                f"the model file is damaged: the levels of column {column.name!r} are too few, or one is repeated."
+            )
+        columns.append(replace(column, **_part(table)))
+    # Files that were written before there were parts hold one table.
+    container = "table" if header.raw("container") is None else header.text("container")
+    parts = () if header.raw("parts") is None else header.texts("parts")
+    unowned = set(parts) - {column.part for column in columns}
+    if container not in ("table", "array", "tuple", "dict") or unowned or (container != "table" and not parts):
+        raise StorageError("the model file is damaged: what X came in is not known.")
+    if len({column.name for column in columns}) < len(columns) or len(set(parts)) < len(parts):
+        raise StorageError("the model file is damaged: a column or a part of X is repeated.")
+    # Counted before any name is made: a shape of a few digits can stand for millions of columns.
+    size = (sum(column.width for column in columns),)
+    scale, center = stored_tensor(tensors, "scale", size), stored_tensor(tensors, "center", size)
+    if not (scale > 0).all() or not columns:
+        raise StorageError("the model file is damaged: 'scale' is not positive.")
+    try:
+        return Encoding(tuple(columns), center, scale, header.flag("standardise"), container, parts)
+    except InputError as error:
+        raise StorageError(f"the model file is damaged: {error}") from error
+
+
+def _part(table: Fields) -> dict[str, Any]:
+    """Return which part of X a column belongs to, and the shape of its arrays."""
+    if table.raw("part") is None:
+        return {}
+    shape = tuple(table.items("shape"))
+    whole = len(shape) <= _MOST_AXES and all(type(size) is int and size > 0 for size in shape)
+    if not whole or math.prod(shape) > 10**7:
+        raise StorageError("the model file is damaged: the shape of a column is out of range.")
+    return {"part": table.text("part"), "shape": shape, "whole": table.flag("whole")}
+
+
+def _training_range(table: Fields) -> tuple[float | None, float | None, bool]:
+    """Return smallest and largest training value of a column and whether all were whole."""
+    # Categories have no range, and files that were written before ranges were kept have none at all.
+    if table.raw("low") is None and table.raw("high") is None:
+        return None, None, False
+    low, high = table.number("low"), table.number("high")
+    if not low < high:
+        raise StorageError("the model file is damaged: the training range of a column is empty.")
+    return low, high, table.flag("whole")
+
+
+def _diagnostics(table: Fields) -> Diagnostics:
+    readers: dict[str, Callable[[str], Any]] = {
+        "bool": table.flag,
+        "int": table.whole,
+        "float": table.number,
+        "str": table.text,
+        "tuple[float, ...]": table.numbers,
+        "tuple[str, ...]": table.texts,
+        "dict[str, float]": lambda name: {key: table.table(name).number(key) for key in table.table(name).names()},
+    }
+    # What has a default may be missing: older files were written before there was such a thing.
+    needed = [field for field in fields(Diagnostics) if field.default is MISSING and field.default_factory is MISSING]
+    known = needed + [field for field in fields(Diagnostics) if field not in needed and field.name in table.names()]
+    found = Diagnostics(**{field.name: readers[str(field.type)](field.name) for field in known})
+    if len(found.kinds) != len(found.messages) or not set(found.kinds) <= set(WARNINGS):
+        raise StorageError("the model file is damaged: its warnings are not of a kind that is known.")
+    return found

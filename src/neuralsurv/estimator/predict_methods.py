@@ -1,0 +1,257 @@
+"""The prediction methods of the estimator: each checks what it is given, then hands over to a `Predictor`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from neuralsurv.data.frames import as_frame
+from neuralsurv.data.outcome import Outcome
+from neuralsurv.data.parts import container_of
+from neuralsurv.data.table import require_rows
+from neuralsurv.errors import InputError
+from neuralsurv.metrics.discrimination import antolini_concordance
+from neuralsurv.prediction.prediction import Curve, Prediction
+from neuralsurv.prediction.predictor import Predictor
+
+
+class PredictMethods:
+    """Predictions of a fitted model, and what scikit-learn, scikit-survival and ArviZ make of them."""
+
+    draws: Any
+    verbose: Any
+    fitted_: Any
+    encoding_: Any
+    columns_: Any
+    time_scale_: Any
+    unique_times_: Any
+    n_features_in_: Any
+    _check_draws: Any
+
+    def _predictor(self, *tables: Any) -> Predictor:
+        """Return what predicts for the rows of `tables`."""
+        check_is_fitted(self)
+        self._check_draws()
+        for X in tables:
+            # A matrix has no names to go by, so its width is all there is to check; the words are scikit-learn's.
+            nameless = not hasattr(X, "__dataframe__") and self.encoding_.container == container_of(X) == "table"
+            width = as_frame(X).shape[1] if nameless else self.n_features_in_
+            if width != self.n_features_in_:
+                raise InputError(
+                    f"X has {width} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
+                    "as input."
+                )
+        fitted = self.fitted_
+        return Predictor(
+            fitted.posterior, fitted.encoding, fitted.time_scale, int(self.draws), fitted.draw_seed, self.verbose
+        )
+
+    def predict_survival(self, X: Any, times: Any) -> Prediction:
+        """Predict survival curves.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            Covariates, as in `fit`.
+        times : array-like of shape (T,)
+            Times in the user's unit, 0 or more, in any order.
+
+        Returns
+        -------
+        Prediction
+            With ``.mean``, ``.median``, ``.interval(0.9)``, ``.draws``, ``.to_frame()``, ``.plot()``.
+        """
+        return self._predictor(X).survival(X, times)
+
+    def predict_cumulative_hazard(self, X: Any, times: Any) -> Prediction:
+        """Predict cumulative hazards; parameters and return value as in :meth:`predict_survival`."""
+        return self._predictor(X).cumulative_hazard(X, times)
+
+    def predict_hazard(self, X: Any, times: Any) -> Prediction:
+        """Predict hazards, in events per unit of the user's time; parameters as in :meth:`predict_survival`."""
+        return self._predictor(X).hazard(X, times)
+
+    def predict_g(self, X: Any, times: Any) -> Prediction:
+        """Predict the network's output g, the logit of the hazard's share of its ceiling."""
+        return self._predictor(X).g(X, times)
+
+    def predict_conditional_survival(self, X: Any, times: Any, given: float) -> Prediction:
+        """Predict survival of people who are known to be event-free at time `given`.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            Covariates.
+        times : array-like of shape (T,)
+            Times, counted from the same origin as in `fit`; the prediction is 1 up to `given`.
+        given : float
+            Time that the person has reached.
+        """
+        return self._predictor(X).conditional_survival(X, times, given)
+
+    def predict_quantile(self, X: Any, q: Any) -> Prediction:
+        """Predict the time by which a share `q` of people like this have had the event.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            Covariates.
+        q : float or array-like
+            Shares, strictly between 0 and 1; 0.5 is the median.
+
+        Returns
+        -------
+        Prediction
+            A draw whose curve does not come that far within the training range is infinite; ``.unreached`` is the
+            share of such draws.
+        """
+        return self._predictor(X).quantile(X, q)
+
+    def predict_median(self, X: Any) -> Prediction:
+        """Predict the median event time; see :meth:`predict_quantile`."""
+        return self._predictor(X).quantile(X, 0.5)
+
+    def predict_event_time(self, X: Any) -> Prediction:
+        """Predict the person's own event time: ``.interval(0.9)`` is a prediction interval for it.
+
+        The draws come from the posterior predictive distribution, so they hold both what is not known of the curve
+        and the chance that remains when it is known. A draw beyond the training range is infinite.
+        """
+        return self._predictor(X).event_time(X)
+
+    def predict_rmst(self, X: Any, horizon: float) -> Prediction:
+        """Predict the restricted mean survival time: the mean time without the event up to `horizon`."""
+        return self._predictor(X).rmst(X, horizon)
+
+    def predict_difference(self, X_a: Any, X_b: Any, times: Any = None, *, horizon: float | None = None) -> Prediction:
+        """Predict differences between people, from joint draws.
+
+        Parameters
+        ----------
+        X_a, X_b : DataFrame or array-like of shape (n, d)
+            People to compare row by row; X_b may be a single row.
+        times : array-like of shape (T,), optional
+            Compare survival at these times, or …
+        horizon : float, optional
+            … the restricted mean survival time up to here.
+
+        Returns
+        -------
+        Prediction
+            a − b.
+        """
+        return self._predictor(X_a, X_b).difference(X_a, X_b, times, horizon)
+
+    def predict_survival_path(
+        self, X: Any, times: Any, *, entry: Any = None, time: Any = None, id: Any = None
+    ) -> Prediction:
+        """Predict survival of subjects whose covariates change, along given episodes.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (N, d)
+            One row for each episode; those of a subject must follow each other without a gap.
+        times : array-like of shape (T,)
+            Times up to the end of every subject's last episode. Survival is 1 at the start of the first.
+        entry, time, id : str or array-like of shape (N,), optional
+            Start and end of the episodes and their subjects; the column names used in `fit` if not given.
+        """
+        predictor = self._predictor(X)
+        frame = as_frame(X)
+        parts = {}
+        for key, given in (("entry", entry), ("time", time), ("id", id)):
+            given = self.columns_.get(key) if given is None else given
+            if given is None:
+                raise InputError(f"{key} is not given, and no column of that role was named in fit.")
+            if isinstance(given, str) and given not in frame.columns:
+                raise InputError(f"there is no column {given!r}; the columns are {', '.join(map(str, frame.columns))}.")
+            parts[key] = np.asarray(frame[given] if isinstance(given, str) else given)
+            require_rows(len(frame), key, len(parts[key]))
+        ends = Outcome.from_arrays(parts["time"], np.zeros(len(frame), dtype=bool), parts["entry"])
+        return predictor.path_survival(X, times, parts["id"], ends.entry, ends.time)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return a risk score, the expected cumulative hazard at the last training time: higher is worse."""
+        risk = self._predictor(X).cumulative_hazard(X, [self.time_scale_]).mean
+        return np.asarray(risk.to_numpy()[:, 0])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return Antolini's concordance index of the posterior mean curves: 0.5 is chance, 1 is perfect.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            Covariates.
+        y : as in `fit`
+            Outcomes of the same rows. Somebody who enters late is compared only with events after the entry.
+        sample_weight : array-like of shape (n,), optional
+            Row weights, in place of those that y may hold; a pair of rows counts the product of its two.
+
+        Notes
+        -----
+        The curves are predicted at the event times. If there are more than 128 different ones, 128 of them, evenly
+        spread by rank from the first to the last, are used and the curves are linear between them, so that memory
+        grows with the rows and not with rows × events.
+        See :func:`neuralsurv.metrics.antolini_concordance`.
+        """
+        outcome = Outcome.from_any(y, weight=sample_weight)
+        require_rows(len(as_frame(X)), "y", len(outcome))
+        times = np.unique(outcome.time[outcome.event & (outcome.weight > 0)])
+        if len(times) == 0:
+            raise InputError(f"none of the {len(outcome)} rows has an event: the concordance index is not defined.")
+        if len(times) > 128:
+            times = times[np.linspace(0, len(times) - 1, 128).round().astype(int)]
+        survival = self.predict_survival(X, times).mean.to_numpy()
+        return antolini_concordance(
+            outcome.time, outcome.event, survival, times, entry=outcome.entry, weight=outcome.weight
+        )
+
+    def predict_survival_function(self, X: Any, return_array: bool = False) -> np.ndarray:
+        """Return one callable survival curve (posterior mean) for each row, as scikit-survival's estimators do.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            Covariates.
+        return_array : bool
+            Return the matrix of values at `unique_times_` instead.
+        """
+        return self._functions(self.predict_survival, X, return_array)
+
+    def predict_cumulative_hazard_function(self, X: Any, return_array: bool = False) -> np.ndarray:
+        """Return one callable cumulative hazard for each row; see :meth:`predict_survival_function`."""
+        return self._functions(self.predict_cumulative_hazard, X, return_array)
+
+    def _functions(self, predict: Any, X: Any, return_array: bool) -> np.ndarray:
+        check_is_fitted(self)
+        times = np.concatenate([[0.0], self.unique_times_])
+        values = predict(X, times).mean.to_numpy()
+        if return_array:
+            return np.asarray(values[:, 1:])
+        curves = np.empty(len(values), dtype=object)
+        curves[:] = [Curve(times, row) for row in values]
+        return curves
+
+    def to_inference_data(self, X: Any, y: Any, *, entry: Any = None, weight: Any = None) -> Any:
+        """Return draws, pointwise log-likelihoods and posterior predictive times for ArviZ.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (N, d)
+            Covariates.
+        y : as in `fit`
+            Outcomes of the same rows.
+        entry, weight : array-like of shape (N,), optional
+            Entry times and row weights.
+
+        Returns
+        -------
+        xarray.DataTree
+            With groups posterior (phi, theta), log_likelihood, posterior_predictive and observed_data (time), and
+            constant_data (event, entry, weight).
+        """
+        from neuralsurv.prediction.interchange import inference_data
+
+        return inference_data(self._predictor(X), X, Outcome.from_any(y, entry=entry, weight=weight))

@@ -1,0 +1,136 @@
+"""A fit in one table: data, choices, convergence, phi and rho, ELBO, warnings."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neuralsurv.model.additive import Additive
+from neuralsurv.model.module_network import ModuleNetwork
+from neuralsurv.names import printable
+
+if TYPE_CHECKING:
+    from neuralsurv.estimator.neuralsurv import NeuralSurv
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Rows of (section, name, value); prints as text and shows as a table in a notebook."""
+
+    rows: tuple[tuple[str, str, str], ...]
+    warnings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the table as text."""
+        width = max(len(name) for _, name, _ in self.rows)
+        lines: list[str] = []
+        section = ""
+        for group, name, value in self.rows:
+            if group != section:
+                lines += ([""] if lines else []) + [group]
+                section = group
+            # A model file may come from a stranger.
+            lines.append(f"  {printable(name):<{width}}  {printable(value)}")
+        lines += ["", "Warnings"] + [f"  - {printable(text)}" for text in self.warnings or ("none",)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the table as HTML."""
+        cells, section = [], ""
+        for group, name, value in self.rows:
+            head = group if group != section else ""
+            section = group
+            cells.append(
+                f"<tr><th scope='row'>{html.escape(head)}</th><td>{html.escape(name)}</td>"
+                f"<td>{html.escape(value)}</td></tr>"
+            )
+        notes = "".join(f"<li>{html.escape(text)}</li>" for text in self.warnings)
+        warnings = f"<p>Warnings</p><ul>{notes}</ul>" if notes else "<p>No warnings.</p>"
+        return f"<table>{''.join(cells)}</table>{warnings}"
+
+
+def summarise(model: NeuralSurv) -> Summary:
+    """Collect the summary of a fitted model."""
+    found, posterior = model.diagnostics_, model.posterior_
+    low, high = posterior.phi.interval(0.9)
+    data = model.training_
+    state = "converged" if found.converged else "interrupted" if found.interrupted else "not converged"
+    rows = [
+        ("Data", "rows", f"{data['rows']:,.0f}"),
+        ("Data", "events", f"{data['events']:,.0f} ({data['events'] / data['rows']:.0%})"),
+        ("Data", "rows with late entry", f"{data['truncated']:,.0f}"),
+        ("Data", "covariates", f"{model.n_features_in_} ({len(model.encoding_.outputs)} after encoding)"),
+        ("Data", "last training time", f"{model.time_scale_:g}"),
+        ("Model", "preset", str(model.preset)),
+        ("Model", "network", _network(model)),
+        ("Model", "weights", f"{posterior.network.size:,}"),
+        ("Model", "rho", f"{posterior.rho:g}"),
+    ]
+    module = _module(model)
+    if module is not None:
+        rows.append(("Model", "weights of the network", _weights(module)))
+    if module is not None and found.scales:
+        rows.append(("Fit", "epochs of training", str(found.epochs)))
+    if found.scales:
+        rows += [
+            ("Fit", "settings of the scales tried", f"{found.sweeps} ({state})"),
+            ("Fit", "ELBO and log hyper-prior", f"{model.elbo_[-1]:.3f}"),
+            *(("Posterior", f"scale of the {name}", f"{scale:.3f}") for name, scale in found.scales.items()),
+            ("Posterior", "settings averaged over", str(found.settings)),
+        ]
+        if found.modes > 1:
+            rows.append(("Posterior", "modes averaged over", str(found.modes)))
+    else:
+        objectives = ", ".join(f"{value:.2f}" for value in found.mode_objectives)
+        phi = f"{posterior.phi.mean:.3f} [{low:.3f}, {high:.3f}] in scaled time"
+        rows += [
+            ("Fit", "mode, objective of each start", objectives),
+            ("Fit", "variational sweeps", f"{found.sweeps} ({state})"),
+            ("Fit", "ELBO", f"{model.elbo_[-1]:.3f}"),
+            ("Posterior", "phi, mean [90% interval]", phi),
+            ("Posterior", "latent points", f"{found.latent_points:.1f} ({found.latent_share:.0%} of all points)"),
+        ]
+    if found.importance:
+        rows.append(("Posterior", "k-hat of importance weights", f"{found.importance['k_hat']:.2f}"))
+    if found.sampling:
+        chains, draws = found.sampling["chains"], found.sampling["draws"]
+        rows += [
+            ("Chains", "exact draws", f"{chains * draws:,.0f} ({chains:.0f} chains)"),
+            ("Chains", "worst R-hat", f"{found.sampling['r_hat']:.3f}"),
+            ("Chains", "fewest effective draws", f"{min(found.sampling['ess_bulk'], found.sampling['ess_tail']):,.0f}"),
+        ]
+    known = (found.trust,) if found.trust and found.trust not in found.messages else ()
+    return Summary(tuple(rows), found.messages + known)
+
+
+def _module(model: NeuralSurv) -> ModuleNetwork | None:
+    """Return the network of the user's, if there is one."""
+    network = model.posterior_.network
+    inner = network.inner if isinstance(network, Additive) else network
+    return inner if isinstance(inner, ModuleNetwork) else None
+
+
+def _weights(module: ModuleNetwork) -> str:
+    """Say how many weights of a module are Bayesian."""
+    counts = {name: parameter.numel() for name, parameter in module.module.named_parameters()}
+    every, trained = sum(counts.values()), sum(counts[name] for name in module.trained)
+    known = "" if trained == module.size else f", {trained - module.size:,} only trained, as if known exactly"
+    return f"{module.size:,} Bayesian of {every:,}{known}"
+
+
+def _network(model: NeuralSurv) -> str:
+    network = model.posterior_.network
+    module = _module(model)
+    if module is not None:
+        return type(module.module).__name__
+    if isinstance(network, Additive) and network.near is not None:
+        return f"neighbourhoods of {len(network.near.centres)} rows"
+    hidden = getattr(network, "hidden", None)
+    if hidden is None:
+        return type(network).__name__
+    if not hidden:
+        return "linear"
+    return f"{'-'.join(str(width) for width in hidden)} {getattr(network, 'activation', '')}".strip()

@@ -1,0 +1,1 @@
+"""Model files and checkpoints: data, never code; written whole or not at all."""

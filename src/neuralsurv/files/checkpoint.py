@@ -1,0 +1,180 @@
+"""Checkpoints of streamed fits: one file, replaced as a whole, that says which fit it belongs to.
+
+It is a safetensors file like that of a model, with the same digest against damage, and holds no code. A fit that goes
+on from it ends where it would have ended, to the last bit if nothing else has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from reprlib import repr as shortened
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralsurv.errors import InputError, StorageError
+from neuralsurv.files.format import Fields, read, write
+from neuralsurv.inference.stream.processes import Team
+from neuralsurv.inference.stream.snapshots import Snapshot
+
+_KIND = "checkpoint"
+_CONSTANT = "constant:"
+# Sums over another number of processes are rounded differently.
+_ROUNDING = 1e-9
+# Longer arrays and lists of words are told apart by a few numbers, or a digest.
+_LONGEST = 1000
+
+
+class Checkpoint:
+    """Saves snapshots of a fit to a file, and gives back the one that is there.
+
+    Parameters
+    ----------
+    path : path
+        The file. In a team only process 0 reads and writes it.
+    fingerprint : dict of str to plain value
+        What tells this fit from others: data and choices. A file of another fit is refused.
+    team : Team
+        The processes of the fit.
+    every : float
+        Seconds between two saves.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], fingerprint: dict[str, Any], team: Team, *, every: float = 60.0
+    ) -> None:
+        self._path = Path(path)
+        self._fingerprint = fingerprint
+        self._team = team
+        self._every = every
+        self._saved = time.monotonic()
+        self.constants: dict[str, Tensor] = {}
+        self._found = self._read()
+
+    def _read(self) -> Snapshot | None:
+        problem, found = "", None
+        if self._team.rank == 0:
+            try:
+                found = self._opened()
+            except (InputError, StorageError) as error:
+                problem = str(error)
+        problem, found, constants = self._team.gather((problem, found, self.constants))[0]
+        if problem:
+            raise InputError(problem)
+        self.constants = constants
+        return found
+
+    def _opened(self) -> Snapshot | None:
+        if not self._path.parent.is_dir():
+            raise InputError(f"the folder {str(self._path.parent)!r} of the checkpoint does not exist; make it first.")
+        if not self._path.exists():
+            return None
+        raw, arrays = read(self._path)
+        header = Fields(raw, "header")
+        if raw.get("kind") != _KIND:
+            raise InputError(f"{str(self._path)!r} is not a checkpoint of a fit; name another file.")
+        differs = _difference("", raw.get("fingerprint"), self._fingerprint)
+        if differs is not None:
+            name, theirs, ours = differs
+            raise InputError(
+                f"the checkpoint {str(self._path)!r} belongs to another fit: {name} is {shortened(theirs)} there and "
+                f"{shortened(ours)} here. Name another file, or delete it to start anew."
+            )
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        self.constants = {
+            name.removeprefix(_CONSTANT): tensor for name, tensor in tensors.items() if name.startswith(_CONSTANT)
+        }
+        numbers = header.table("numbers")
+        return Snapshot(
+            header.text("stage"),
+            {name: numbers.number(name) for name in numbers.names()},
+            {name: tensor for name, tensor in tensors.items() if not name.startswith(_CONSTANT)},
+        )
+
+    def resumed(self, stage: str) -> Snapshot | None:
+        """Return the snapshot that this fit starts from, if it is one of `stage`."""
+        return self._found if self._found is not None and self._found.stage == stage else None
+
+    def offer(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
+        """Save a snapshot if the last is old enough, or `now`."""
+        if self._team.rank != 0 or (not now and time.monotonic() - self._saved < self._every):
+            return
+        state = snapshot()
+        header = {
+            "kind": _KIND,
+            "stage": state.stage,
+            "numbers": {name: value for name, value in state.numbers.items() if value == value},
+            "fingerprint": self._fingerprint,
+        }
+        constants = {f"{_CONSTANT}{name}": tensor for name, tensor in self.constants.items()}
+        arrays = {name: tensor.numpy() for name, tensor in {**state.tensors, **constants}.items()}
+        write(self._path, header, arrays)
+        self._saved = time.monotonic()
+
+
+def fingerprint(**parts: Any) -> dict[str, Any]:
+    """Return what tells one fit from another, in plain values.
+
+    Every field of every dataclass is in it, so that one that is added later cannot be forgotten.
+
+    Parameters
+    ----------
+    parts
+        Dataclasses, arrays and plain values that the fit depends on, by name.
+
+    Examples
+    --------
+    >>> from neuralsurv.files.checkpoint import fingerprint
+    >>> from neuralsurv.data.stream.tally import Tally
+    >>> fingerprint(rows=Tally(3, 4, 5), seed=0)
+    {'rows': {'rows': 3, 'content': 4, 'order': 5}, 'seed': 0}
+    """
+    return {name: _plain(value) for name, value in parts.items()}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist()) if value.size <= _LONGEST else _summary(value)
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, tuple | list):
+        if len(value) > _LONGEST and all(isinstance(item, str) for item in value):
+            return hashlib.sha256(repr(tuple(value)).encode("utf-8")).hexdigest()
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        # A file holds finite numbers only.
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a value of type {type(value).__name__} cannot tell fits apart.")
+
+
+def _summary(values: np.ndarray) -> list[float]:
+    """Return a few numbers that tell long arrays apart, by their values and by the places of these."""
+    weights = np.random.default_rng(len(values)).uniform(1, 2, size=(2, len(values)))
+    return [float(len(values)), float(values.sum()), *(weights @ values).tolist()]
+
+
+def _difference(name: str, theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:
+    """Return where two fingerprints differ first: the name, and what is there and here."""
+    pairs: list[tuple[str, Any, Any]] = []
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        every = [*ours, *(key for key in theirs if key not in ours)]
+        pairs = [(f"{name}.{key}" if name else key, theirs.get(key), ours.get(key)) for key in every]
+    elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        pairs = [(f"{name}[{place}]", a, b) for place, (a, b) in enumerate(zip(theirs, ours, strict=True))]
+    elif isinstance(theirs, float) and isinstance(ours, float):
+        return None if np.isclose(theirs, ours, rtol=_ROUNDING, atol=0.0) else (name, theirs, ours)
+    else:
+        return None if type(theirs) is type(ours) and theirs == ours else (name, theirs, ours)
+    return next((found for pair in pairs if (found := _difference(*pair)) is not None), None)

@@ -1,0 +1,1 @@
+"""The default model: structure, scales by the evidence, exact one-dimensional expectations."""

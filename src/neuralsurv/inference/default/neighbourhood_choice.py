@@ -1,0 +1,197 @@
+r"""Which neighbourhoods a cohort is seen by: ranks, relevances of the covariates, centres, combinations.
+
+The relevances are those of the highest evidence in a model that can be solved at once: every row has the hazard of all
+rows together, times :math:`e^{f(x)}`, with f a random function of the kernel and a variance of its own. To second order
+in f the log-likelihood of a row is :math:`(\delta - \Lambda)f - \Lambda f^2/2`, with :math:`\Lambda` the cumulative
+hazard of all rows up to its time; so with columns P of m centres, :math:`b = P^\top(\delta - \Lambda)` and
+:math:`B = I + P^\top\mathrm{diag}(\Lambda)P`, the log evidence is :math:`\tfrac12 b^\top B^{-1}b - \tfrac12\log|B|`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import scipy.optimize
+import torch
+from torch import Tensor
+
+from neuralsurv.model.neighbourhoods import Neighbourhoods, proximity
+from neuralsurv.progress import bar
+
+# The ranks of a covariate with more different values than this are read off at so many of them.
+_MOST_VALUES = 256
+# Rows and centres that the relevances are sought with, and the most numbers that their distances may be.
+_ROWS, _CENTRES = 4000, 250
+_MOST_NUMBERS = 2**25
+# Spreads (of the logarithm) of relevances and variance around their medians, and the median of the variance. With the
+# median relevance, 1/d, two rows are at a distance of about 1.
+_SPREAD = 1.5
+_VARIANCE = 0.3
+_MOST_STEPS = 60
+# Columns that are kept, at most; and what they must vary by, as a share of the first.
+_MOST_COLUMNS = 200
+_LEAST_SHARE = 1e-6
+_JITTER = 1e-6
+
+Report = Callable[[int, float], None]
+
+
+def choose_neighbourhoods(
+    time: Tensor,
+    event: Tensor,
+    entry: Tensor,
+    weight: Tensor,
+    x: Tensor,
+    *,
+    count: int,
+    seed: int,
+    verbose: bool | str | int = False,
+) -> Neighbourhoods:
+    """Choose the neighbourhoods for a cohort.
+
+    Parameters
+    ----------
+    time, entry, weight : Tensor of shape (N,)
+        Times, entries and row weights.
+    event : bool Tensor of shape (N,)
+        Event flags.
+    x : Tensor of shape (N, d)
+        Covariates.
+    count : int
+        Number of units M, at most.
+    seed : int
+        Of the rows that are centres.
+    verbose : bool or "auto"
+        Whether to show progress.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    values, ranks = _rank_tables(x, weight)
+    none = x.new_zeros(0)
+    plain = Neighbourhoods(values, ranks, none, none, none.reshape(0, 0), none)
+    scores = plain.scores(x)
+    order = torch.randperm(len(x), generator=generator)
+    rows = order[: min(_ROWS, max(_CENTRES, _MOST_NUMBERS // (_CENTRES * x.shape[1])))]
+    expected = weight * cumulative_hazard(time, event, entry, weight)
+    surplus = torch.where(event, weight, torch.zeros_like(weight)) - expected
+    again = torch.randperm(len(x), generator=generator)
+    with bar("relevance of the covariates", None, verbose) as advance:
+        relevance = find_relevance(
+            scores[rows],
+            scores[again[:_CENTRES]],
+            surplus[rows],
+            expected[rows],
+            lambda step, evidence: advance(step, f"step {step}, log evidence {evidence:.3f}"),
+        )
+    centres = scores[torch.randperm(len(x), generator=generator)[:count]]
+    mix, mean = _combinations(scores, centres, relevance, weight)
+    return Neighbourhoods(values, ranks, centres, relevance, mix, mean)
+
+
+def _rank_tables(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return values of every column and their ranks: the middle of the jump of its distribution function."""
+    tables = []
+    for column in x.T:
+        distinct, which = torch.unique(column, return_inverse=True)
+        mass = torch.zeros_like(distinct).index_add_(0, which, weight)
+        middle = ((mass.cumsum(0) - mass / 2) / mass.sum()).numpy()
+        values = distinct.numpy()
+        if len(values) > _MOST_VALUES:
+            places = np.interp(np.linspace(0, 1, _MOST_VALUES), middle, np.arange(len(values)))
+            some = np.unique(np.round(places).astype(int))
+            values, middle = values[some], middle[some]
+        tables.append((values, middle))
+    longest = max(2, *(len(values) for values, _ in tables))
+    padded = [[np.pad(part, (0, longest - len(part)), mode="edge") for part in table] for table in tables]
+    values, ranks = (torch.from_numpy(np.stack(parts)) for parts in zip(*padded, strict=True))
+    return values, ranks
+
+
+def cumulative_hazard(time: Tensor, event: Tensor, entry: Tensor, weight: Tensor) -> Tensor:
+    """Return the cumulative hazard of all rows together over each row's time at risk (Nelson and Aalen), shape (N,).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neuralsurv.inference.default.neighbourhood_choice import cumulative_hazard
+    >>> times, one = torch.tensor([1.0, 2.0], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    >>> cumulative_hazard(times, one > 0, 0 * one, one).tolist()
+    [0.5, 1.5]
+    """
+    moments, which = torch.unique(time[event], return_inverse=True)
+    deaths = torch.zeros_like(moments).index_add_(0, which, weight[event])
+
+    def before(ends: Tensor) -> Tensor:
+        """Weight of the rows whose end lies before each moment."""
+        ordered, order = ends.sort()
+        total = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
+        return total[torch.searchsorted(ordered, moments)]
+
+    at_risk = before(entry) - before(time)
+    steps = torch.cat([deaths.new_zeros(1), (deaths / at_risk).cumsum(0)])
+    until = steps[torch.searchsorted(moments, time, right=True)]
+    return until - steps[torch.searchsorted(moments, entry, right=True)]
+
+
+def find_relevance(
+    scores: Tensor,
+    centres: Tensor,
+    surplus: Tensor,
+    expected: Tensor,
+    report: Report = lambda step, evidence: None,
+) -> Tensor:
+    """Return the relevances of the highest evidence with their hyper-prior, shape (d,).
+
+    Parameters
+    ----------
+    scores, centres : Tensor of shape (n, d) and (m, d)
+        Rank scores of rows, and of rows that the function is spanned by.
+    surplus, expected : Tensor of shape (n,)
+        Events less what was expected of each row, δ − Λ, and Λ.
+    report : callable
+        Called after each step with its number and the log evidence plus log hyper-prior.
+    """
+    d, count = scores.shape[1], len(centres)
+    apart = torch.stack([(a[:, None] - b).abs().reshape(-1) for a, b in zip(scores.T, centres.T, strict=True)])
+    between = torch.stack([(b[:, None] - b).abs().reshape(-1) for b in centres.T])
+    eye = torch.eye(count, dtype=torch.float64)
+    start = torch.cat([torch.full((d,), -math.log(d), dtype=torch.float64), torch.tensor([math.log(_VARIANCE)])])
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        place = torch.tensor(flat, dtype=torch.float64, requires_grad=True)
+        relevance = place[:d].exp()
+        kernel = torch.exp(-(relevance @ between)).reshape(count, count) + _JITTER * eye
+        near = torch.exp(-(relevance @ apart)).reshape(-1, count)
+        columns = torch.linalg.solve_triangular(torch.linalg.cholesky(kernel), near.T, upper=False).T
+        columns = (columns - expected @ columns / expected.sum()) * (place[d] / 2).exp()
+        factor = torch.linalg.cholesky(eye + columns.T @ (columns * expected[:, None]))
+        told = torch.linalg.solve_triangular(factor, (columns.T @ surplus)[:, None], upper=False)
+        evidence = told.square().sum() / 2 - factor.diagonal().log().sum()
+        value = ((place - start) / _SPREAD).square().sum() / 2 - evidence
+        torch.autograd.backward(value)
+        assert place.grad is not None
+        return float(value.detach()), place.grad.numpy()
+
+    steps = itertools.count(1)
+
+    def tell(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        report(next(steps), -float(intermediate_result.fun))
+
+    options = {"maxiter": _MOST_STEPS, "ftol": 1e-6}
+    found = scipy.optimize.minimize(loss, start.numpy(), jac=True, method="L-BFGS-B", options=options, callback=tell)
+    return torch.from_numpy(np.asarray(found.x[:d])).exp()
+
+
+def _combinations(scores: Tensor, centres: Tensor, relevance: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the combinations of units with independent weights, scaled to a mean variance of 1, and their means."""
+    values, vectors = torch.linalg.eigh(proximity(centres, centres, relevance))
+    kept = min(_MOST_COLUMNS, int((values > _LEAST_SHARE * values[-1]).sum()))
+    mix = (vectors[:, -kept:] / values[-kept:].sqrt()).flip(1)
+    share = weight / weight.sum()
+    plain = proximity(scores, centres, relevance) @ mix
+    mean = share @ plain
+    spread = float((share @ (plain - mean).square()).sum().sqrt())
+    # In the layout that a file gives back: products must be the same to the last bit.
+    return (mix / spread).contiguous(), mean / spread

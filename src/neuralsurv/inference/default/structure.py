@@ -1,0 +1,157 @@
+"""The network and the prior of the default preset, and what becomes of a network of the user's before it is used."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from neuralsurv.inference.choices import DefaultChoices
+from neuralsurv.inference.default.module_training import learn_features
+from neuralsurv.model.additive import Additive, sparse_draw
+from neuralsurv.model.likelihood import Likelihood
+from neuralsurv.model.module_network import ModuleNetwork
+from neuralsurv.model.neighbourhoods import Neighbourhoods
+from neuralsurv.model.network import MLP
+from neuralsurv.model.prior import Group, GroupedPrior
+from neuralsurv.model.time_basis import place_basis
+from neuralsurv.solvers.streamed_rows import StreamedRows
+
+# Prior standard deviation of the bias: the average hazard is known to a factor of about 7 either way before the data.
+_BIAS_SCALE = 2.0
+# Medians and spreads (of the logarithm) of the scales of each group. Those of the covariates, and of the changes of
+# their effects with time, are for a sum: each of d standardised covariates has them divided by the root of d; so are
+# those of the products. Most cohorts have next to none, and some depend on them: the spread is wide.
+_HYPER_PRIORS = {
+    "covariates": (0.5, 0.7),
+    "trend": (0.5, 0.7),
+    "bumps": (1.0, 0.7),
+    "changes": (0.3, 0.7),
+    "pairs": (0.2, 1.2),
+    "network": (0.5, 0.8),
+    "neighbourhoods": (0.5, 0.8),
+    "changes of neighbourhoods": (0.3, 0.7),
+}
+# With more products of two covariates than this (64 covariates or more) the model has none.
+_MOST_PAIRS = 2000
+# Nodes from which the prior standard deviation of a module is found, and the least that it can be.
+_NODES_FOR_SPREAD = 200
+_LEAST_SPREAD = 1e-6
+
+
+def build_network(
+    event_time: Tensor,
+    event_weight: Tensor,
+    covariates: int,
+    choices: DefaultChoices,
+    seed: int,
+    module: ModuleNetwork | None = None,
+    near: Neighbourhoods | None = None,
+) -> Additive:
+    """Return the network: time basis by the events, random draw of the inner network, or the user's as it is.
+
+    Neighbourhoods stand in place of the network and of the products.
+    """
+    inner: MLP | ModuleNetwork | None
+    if module is not None:
+        inner, origin, covariates = module, module.own, module.layout.tabular
+    else:
+        inner = MLP(covariates, choices.hidden, choices.activation) if choices.hidden and near is None else None
+        generator = torch.Generator().manual_seed(seed)
+        origin = torch.zeros(0, dtype=torch.float64) if inner is None else sparse_draw(inner, generator)
+    return Additive(
+        covariates=covariates,
+        basis=place_basis(event_time, event_weight, choices.bumps),
+        offset=-math.log(choices.headroom - 1),
+        inner=inner,
+        origin=origin,
+        linear=choices.linear,
+        varying=choices.varying,
+        pairs=choices.pairs and near is None and 0 < covariates * (covariates - 1) // 2 <= _MOST_PAIRS,
+        near=near,
+    )
+
+
+def build_prior(network: Additive, choices: DefaultChoices, spread: float = 1.0) -> GroupedPrior:
+    """Return the groups of weights with their hyper-priors, the weights of the network scaled by fan-in.
+
+    Those of a module are divided by `spread` besides, the prior standard deviation of its part of g without it.
+    """
+    slopes, linear = network.slopes, network.linear_size
+    own, changing = slopes - network.reach, max(0, network.changes - network.reach)
+    unit = torch.ones(network.size, dtype=torch.float64)
+    unit[:own] = own
+    first = slopes + network.basis.size
+    second = first + network.changes
+    unit[first : first + changing] = max(1, changing)
+    unit[second : linear - 1] = max(1, network.products)
+    unit[linear - 1] = _BIAS_SCALE**-2
+    if isinstance(network.inner, ModuleNetwork):
+        unit[linear:] = network.inner.unit_precision * spread**2
+    elif network.inner is not None:
+        for weight, bias in network.inner.layers(unit[linear:]):
+            # The layers are views: this fills the flat vector.
+            fan_in = weight.shape[1] + 1
+            weight.fill_(fan_in)
+            bias.fill_(fan_in)
+    ranges = {
+        "covariates": (0, own),
+        "neighbourhoods": (own, slopes),
+        "trend": (slopes, slopes + 1),
+        "bumps": (slopes + 1, first),
+        "changes": (first, first + changing),
+        "changes of neighbourhoods": (first + changing, second),
+        "pairs": (second, linear - 1),
+        "network": (linear, network.size),
+    }
+    groups: list[Group] = []
+    for name, (start, stop) in ranges.items():
+        if name == "covariates" and choices.per_covariate:
+            groups += [Group(f"covariate {k}", k, k + 1, *_HYPER_PRIORS[name]) for k in range(start, stop)]
+        elif stop > start:
+            groups.append(Group(name, start, stop, *_HYPER_PRIORS[name]))
+    return GroupedPrior(unit, tuple(groups))
+
+
+def train_module(
+    likelihood: Likelihood,
+    phi: float,
+    module: ModuleNetwork,
+    choices: DefaultChoices,
+    seed: int,
+    verbose: bool | str | int,
+) -> tuple[Likelihood, int]:
+    """Train the module, all of it that may be trained, and measure g from where that has led."""
+    assert isinstance(likelihood.network, Additive)
+    whole = module.over(module.trained)
+    network = replace(likelihood.network, inner=whole, origin=whole.own)
+    likelihood = replace(likelihood, network=network)
+    prior = build_prior(network, choices, prior_spread(likelihood))
+    learned = learn_features(
+        likelihood,
+        phi,
+        prior.at(prior.medians).precision,
+        epochs=choices.epochs,
+        rate=choices.learning_rate,
+        seed=seed,
+        dtype=module.dtype,
+        verbose=verbose,
+    )
+    inner = whole.with_weights(learned.weights).over(module.names)
+    return replace(likelihood, network=replace(network, inner=inner, origin=inner.own)), learned.epochs
+
+
+def prior_spread(likelihood: Likelihood) -> float:
+    """Return the prior standard deviation of the module's part of g at scale 1: its root mean square over nodes."""
+    network, points = likelihood.network, likelihood.points
+    assert isinstance(network, Additive)
+    assert isinstance(network.inner, ModuleNetwork)
+    nodes = len(points) - points.events
+    some = points.events + torch.arange(0, nodes, max(1, nodes // _NODES_FOR_SPREAD))
+    clock = network.basis.clock(points.time[some])
+    rows = StreamedRows(network.inner, network.origin, clock, likelihood.x[points.row[some]])
+    square = rows.squared_norms(1 / network.inner.unit_precision)
+    weight = points.weight[some]
+    return max(float((weight @ square / weight.sum()).sqrt()), _LEAST_SPREAD)

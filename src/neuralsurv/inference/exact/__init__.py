@@ -1,0 +1,1 @@
+"""Exact draws of the linearised model: a Gibbs sampler, and what its chains say."""

@@ -1,0 +1,1 @@
+"""Descent and extrapolation; nothing here knows of survival."""

@@ -1,0 +1,161 @@
+r"""The best mean of q(theta) for given variances, found between two sweeps.
+
+A sweep moves the mean to the top of a quadratic that lies below the ELBO everywhere, with the curvature
+:math:`\kappa` of the Pólya–Gamma bound. Where :math:`\sigma(g)` is close to 0 or to 1 the ELBO itself is much flatter
+than that, or bends the other way: the sweep goes only a small part of the way, and hundreds of sweeps follow each other
+in nearly the same direction. A search by the slope alone (L-BFGS with the sweep's covariance as its metric) costs two
+products with the rows for each of its steps, which is less than a hundredth of a sweep.
+
+With :math:`s = \sqrt{m^2 + v}`, :math:`r = \tanh(s/2)/2s` and q(phi) at its optimum, the ELBO has in the mean m of g
+at a point the slope :math:`\tfrac12 - rm` (an event) or :math:`-\lambda(\tfrac12 + rm)` (a node). The sweep after the
+search starts from where it ended, so fixed points are what they are without it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from neuralsurv.inference.paper.elbo import elbo
+from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
+from neuralsurv.model.likelihood import Problem
+from neuralsurv.model.prior import Gamma
+from neuralsurv.solvers.chart import Chart
+
+_DEPTH = 10
+# The search between two sweeps may take so many steps, and no longer than two sweeps do; what a step costs beyond its
+# products, whatever the size, is about this many operations.
+_MOST_STEPS, _FEWEST_STEPS = 200, 10
+_OPERATIONS_OF_CALLS = 2e7
+# A step must gain this share of what its slope promises, and is lengthened while that gains this share more.
+_LEAST_SHARE = 1e-4
+_WORTH_LENGTHENING = 1e-3
+_LONGEST, _SHORTEST = 1e4, 1e-6
+_STRAIGHT = 0.6
+
+PhiOf = Callable[[Tensor], Gamma]
+
+
+def slope_of_mean(problem: Problem, m: Tensor, v: Tensor, phi: Gamma) -> Tensor:
+    """Return the derivative of the ELBO in m at each point, shape (P,), at fixed v and q(phi)."""
+    events = problem.points.events
+    s = torch.sqrt(m**2 + v)
+    product = polya_gamma_mean(s) * m
+    latent = latent_intensity(problem.baseline, m[events:], s[events:], phi.mean_log)
+    return torch.cat([problem.event_weight * (0.5 - product[:events]), -latent * (0.5 + product[events:])])
+
+
+class _Memory:
+    """The last steps and what they did to the slope: an inverse Hessian on top of the chart's covariance."""
+
+    def __init__(self, chart: Chart) -> None:
+        self._chart = chart
+        self._pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=_DEPTH)
+
+    def add(self, step: Tensor, fall: Tensor) -> None:
+        """Learn that a step has lowered the slope by so much; where it has raised it, the ELBO bends upwards."""
+        product = float(step @ fall)
+        if product > 1e-10 * float(step.norm() * fall.norm()):
+            self._pairs.append((step, fall, product))
+
+    def forget(self) -> None:
+        """Forget all steps."""
+        self._pairs.clear()
+
+    def direction(self, slope: Tensor) -> Tensor:
+        """Return the inverse Hessian times the slope (the two loops of L-BFGS)."""
+        found, shares = slope.clone(), []
+        for step, fall, product in reversed(self._pairs):
+            shares.append(float(step @ found) / product)
+            found -= shares[-1] * fall
+        found = self._chart.covariance_times(found)
+        for (step, fall, product), share in zip(self._pairs, reversed(shares), strict=True):
+            found += (share - float(fall @ found) / product) * step
+        return found
+
+
+def search_mean(problem: Problem, chart: Chart, offset: Tensor, v: Tensor, phi_of: PhiOf, tolerance: float) -> Tensor:
+    """Return the mean of g at the points, shape (P,), for the best mean of q(theta) that was found.
+
+    Parameters
+    ----------
+    problem : Problem
+        The data and the model.
+    chart : Chart
+        Coordinates of the mean, with the mean to start from and the covariance that is the metric of the search.
+    offset, v : Tensor of shape (P,)
+        What J·theta lacks of the mean of g; the variance of g.
+    phi_of : callable
+        From the mean of g to the best q(phi).
+    tolerance : float
+        Stop when the slope promises less than this gain, in nats.
+    """
+
+    def value(place: Tensor, m: Tensor, phi: Gamma) -> float:
+        # The ELBO but for what the covariance of q(theta) adds, which stays.
+        return elbo(problem, m, v, phi, float((chart.precision * place**2).sum()) / 2)
+
+    def slope_at(place: Tensor, m: Tensor, phi: Gamma) -> Tensor:
+        return chart.rows.transposed_times(slope_of_mean(problem, m, v, phi)) - chart.precision * place
+
+    place = chart.place
+    m = offset + chart.rows.times(place)
+    phi = phi_of(m)
+    reached, slope = value(place, m, phi), slope_at(place, m, phi)
+    memory = _Memory(chart)
+    for _ in range(_most_steps(*chart.rows.shape)):
+        direction = memory.direction(slope)
+        promise = float(slope @ direction)
+        if not promise > 0:
+            memory.forget()
+            direction = chart.covariance_times(slope)
+            promise = float(slope @ direction)
+        if not promise > tolerance:
+            break
+        change = chart.rows.times(direction)
+
+        tried: dict[float, tuple[Tensor, Tensor, Gamma]] = {}
+
+        def along(length: float) -> float:
+            # Called within this turn of the loop only.
+            there = m + length * change  # noqa: B023
+            tried[length] = place + length * direction, there, phi_of(there)  # noqa: B023
+            return value(*tried[length])  # noqa: B023
+
+        length, gained = _length(along, reached, promise)
+        if not gained > 0:
+            break
+        place, m, phi = tried[length]
+        before, slope = slope, slope_at(place, m, phi)
+        memory.add(length * direction, before - slope)
+        reached += gained
+    return m
+
+
+def _most_steps(points: int, rank: int) -> int:
+    sweep = 2.5 * points * rank**2 + rank**3 / 3
+    step = 4 * points * rank + 2 * rank**2 + _OPERATIONS_OF_CALLS
+    return max(_FEWEST_STEPS, min(_MOST_STEPS, round(2 * sweep / step)))
+
+
+def _length(along: Callable[[float], float], before: float, promise: float) -> tuple[float, float]:
+    """Return how far to go, and what that gains: doubled while it pays, or cut until it does; 0 where nothing does."""
+    length = 1.0
+    gain = along(length) - before
+    if gain > _LEAST_SHARE * promise:
+        # A parabola gains half of what its slope promises; where it is much more, the way is longer.
+        while length < _LONGEST and gain > _STRAIGHT * length * promise:
+            longer = along(2 * length) - before
+            if not longer > (1 + _WORTH_LENGTHENING) * gain:
+                break
+            length, gain = 2 * length, longer
+        return length, gain
+    while length > _SHORTEST:
+        length /= 3
+        gain = along(length) - before
+        if gain > _LEAST_SHARE * length * promise:
+            return length, gain
+    return 0.0, 0.0

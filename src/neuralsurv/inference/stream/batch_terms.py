@@ -1,0 +1,139 @@
+r"""What a batch of rows says under a belief, as one flat vector that can be added up over batches and processes.
+
+It holds :math:`\mathrm{E}\log p`, :math:`Z^\top\mathrm{diag}(\kappa)Z` and :math:`Z^\top b`. A belief follows from the
+sums alone, so a step of coordinate ascent, exact or on a sample of the rows, is a step from sums to sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralsurv.inference.default.expectations import bounded_expectations, expectations
+from neuralsurv.inference.stream.kept_directions import Belief, Directions, Information
+from neuralsurv.inference.stream.packed_rows import RowBatch
+from neuralsurv.model.hazard import Normaliser
+from neuralsurv.model.likelihood import Likelihood
+from neuralsurv.model.linearise import linearise_network
+from neuralsurv.model.network import Network
+from neuralsurv.model.points import build_points
+from neuralsurv.model.quadrature import ShiftedLog
+from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
+
+# A hazard above this share of its ceiling can hardly rise any further; how much exposure there is, is reported.
+_CROWDED = 0.5
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The linearised model at the points of a batch.
+
+    Attributes
+    ----------
+    network, normaliser
+        The hazard.
+    rule : ShiftedLog
+        Quadrature, with as many nodes for each row.
+    theta_star : Tensor of shape (m,)
+        Where the network is linearised.
+    directions : Directions
+        What is kept of the weights.
+    """
+
+    network: Network
+    normaliser: Normaliser
+    rule: ShiftedLog
+    theta_star: Tensor
+    directions: Directions
+
+    def at(self, rows: RowBatch) -> tuple[Likelihood, Tensor, Tensor, Tensor]:
+        """Return the points of a batch, g at theta = 0 there, the reduced rows and what lies across them."""
+        points = build_points(rows.time, rows.event, rows.entry, rows.weight, self.rule, 1.0)
+        likelihood = Likelihood(points, rows.x, self.network, self.normaliser, 1.0)
+        linearised = linearise_network(self.network, self.theta_star, points.time, likelihood.point_x)
+        return likelihood, linearised.offset, *self.directions.reduce(linearised.rows, points, rows.x)
+
+
+def triangle_length(rank: int) -> int:
+    """Return how many numbers the lower triangle of an r×r matrix holds."""
+    return rank * (rank + 1) // 2
+
+
+def _gram(reduced: Tensor, weight: Tensor) -> Tensor:
+    """Return the lower triangle of Zᵀ diag(weight) Z as a vector."""
+    matrix = reduced.new_zeros(reduced.shape[1], reduced.shape[1])
+    add_weighted_gram(matrix, reduced, weight)
+    rows, columns = torch.tril_indices(*matrix.shape)
+    return matrix[rows, columns]
+
+
+def _square(triangle: Tensor, rank: int) -> Tensor:
+    matrix = triangle.new_zeros(rank, rank)
+    rows, columns = torch.tril_indices(rank, rank)
+    matrix[rows, columns] = triangle
+    return mirrored(matrix)
+
+
+@dataclass(frozen=True)
+class BatchTerms:
+    """What a batch of rows says: φ held, exact expectations.
+
+    Attributes
+    ----------
+    linear : Linear
+        The linearised model.
+    phi : float
+        φ.
+    curvature : {"exact", "fisher", "polya-gamma"}
+        Which curvature of a point is used.
+    hyper_priors : bool
+        Whether the hyper-prior of the scales counts.
+    """
+
+    linear: Linear
+    phi: float
+    curvature: str = "exact"
+    hyper_priors: bool = True
+
+    @property
+    def directions(self) -> Directions:
+        """What is kept of the weights."""
+        return self.linear.directions
+
+    @property
+    def length(self) -> int:
+        """Value, mass without hazard, crowded mass, information across; then b and the triangle of H."""
+        return 4 + self.directions.rank + triangle_length(self.directions.rank)
+
+    def batch(self, rows: RowBatch, belief: Belief) -> Tensor:
+        """Return the sums of a batch."""
+        likelihood, offset, reduced, remainder = self.linear.at(rows)
+        mean, variance = belief.moments(reduced, remainder)
+        if self.curvature == "polya-gamma":
+            found = bounded_expectations(likelihood, self.phi, offset + mean, variance)
+        else:
+            found = expectations(likelihood, self.phi, offset + mean, variance, fisher=self.curvature == "fisher")
+        share = torch.sigmoid((offset + mean)[likelihood.points.events :])
+        numbers = torch.tensor(
+            [
+                found.value,
+                float(likelihood.baseline @ (1 - share)),
+                float(likelihood.baseline @ (share > _CROWDED).double()),
+                float(found.curvature @ remainder),
+            ],
+            dtype=torch.float64,
+        )
+        slope = found.slope + found.curvature * mean
+        return torch.cat([numbers, reduced.T @ slope, _gram(reduced, found.curvature)])
+
+    def told(self, sums: Tensor) -> Information:
+        """Return what the rows say of the weights."""
+        rank = self.directions.rank
+        return Information(_square(sums[4 + rank :], rank), sums[4 : 4 + rank], float(sums[3]))
+
+    def elbo(self, sums: Tensor, belief: Belief, log_scales: Tensor) -> float:
+        """Return ELBO plus log hyper-prior."""
+        value = float(sums[0]) - self.directions.divergence(belief, log_scales)
+        return value + self.directions.prior.log_density(log_scales) if self.hyper_priors else value

@@ -1,0 +1,192 @@
+"""Encoded rows in a file, in blocks that can be read in any order.
+
+Every row takes 8·(4 + p) bytes of disk and none of memory. The file has no name, so that it is gone when the process
+is, however it ends. Blocks of 256 rows are numbered through all processes, by the chunks that their rows come from: a
+fit goes through the same blocks in the same order, however many processes share them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralsurv.errors import StorageError
+from neuralsurv.inference.stream.processes import Team
+
+BLOCK_ROWS = 256
+# Columns before the covariates: time, event, entry, weight.
+_OUTCOME = 4
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    """Some rows, in scaled time.
+
+    Attributes
+    ----------
+    time, entry, weight : Tensor of shape (n,)
+        Scaled time and entry, row weight.
+    event : bool Tensor of shape (n,)
+        Event flags.
+    x : Tensor of shape (n, p)
+        Encoded covariates.
+    """
+
+    time: Tensor
+    event: Tensor
+    entry: Tensor
+    weight: Tensor
+    x: Tensor
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.time)
+
+    @classmethod
+    def of(cls, table: Tensor) -> RowBatch:
+        """Take apart a table of shape (n, 4 + p)."""
+        return cls(table[:, 0], table[:, 1] > 0, table[:, 2], table[:, 3], table[:, _OUTCOME:])
+
+
+class Packer:
+    """Writes chunks of rows.
+
+    Parameters
+    ----------
+    folder : str or None
+        Where the file is made; the system's place for temporary files if None.
+    covariates : int
+        Encoded covariates p.
+    seed : int
+        Rows of a chunk are put into a random order that depends on this and on the number of the chunk.
+    """
+
+    def __init__(self, folder: str | None, covariates: int, seed: int) -> None:
+        self._width = _OUTCOME + covariates
+        self._seed = seed
+        self._counts: dict[int, int] = {}
+        try:
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it lives as long as the fit
+        except OSError as error:
+            raise StorageError(f"no temporary file could be made in {folder!r}: {error}.") from error
+
+    def add(
+        self,
+        number: int,
+        time: np.ndarray,
+        event: np.ndarray,
+        entry: np.ndarray,
+        weight: np.ndarray,
+        x: np.ndarray,
+    ) -> None:
+        """Write the rows of one chunk; they must have a weight."""
+        table = np.column_stack([time, event, entry, weight, x])
+        order = np.random.default_rng([self._seed, number]).permutation(len(table))
+        try:
+            self._file.write(np.ascontiguousarray(table[order], dtype=np.float64).data)
+            # A few rows stay in a buffer otherwise, and are found not to fit only when it is read.
+            self._file.flush()
+        except OSError as error:
+            # The file would try to write the rest of the buffer once more when it is closed.
+            with contextlib.suppress(OSError):
+                self._file.close()
+            raise StorageError(
+                f"the encoded rows do not fit onto the disk: {error}. Every row takes {8 * self._width} bytes; name a "
+                "folder with more room as scratch."
+            ) from error
+        self._counts[number] = len(table)
+
+    def close(self) -> None:
+        """Give the disk back."""
+        self._file.close()
+
+    def finish(self, team: Team) -> PackedRows:
+        """Return the rows for reading; every process of the team must call this."""
+        numbers = np.array(list(self._counts), dtype=np.int64)
+        counts = np.array(list(self._counts.values()), dtype=np.int64)
+        starts = np.cumsum(counts) - counts
+        everyone = team.gather((numbers, counts))
+        order: list[tuple[int, int, int]] = sorted(
+            (int(number), process, place)
+            for process, (theirs, _) in enumerate(everyone)
+            for place, number in enumerate(theirs)
+        )
+        first, rows = [], []
+        for _, process, place in order:
+            count = int(everyone[process][1][place])
+            mine = process == team.rank
+            for begin in range(0, count, BLOCK_ROWS):
+                first.append(int(starts[place]) + begin if mine else -1)
+                rows.append(min(BLOCK_ROWS, count - begin))
+        return PackedRows(self._file.fileno(), self._width, np.array(first, dtype=np.int64), np.array(rows), self._file)
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """Rows of all processes, of which this one can read its own.
+
+    Attributes
+    ----------
+    descriptor : int
+        The file.
+    width : int
+        Numbers a row.
+    first : ndarray of shape (blocks,)
+        Where each block starts in the file, in rows; −1 if another process has it.
+    rows : ndarray of shape (blocks,)
+        Rows of each block.
+    file : file object
+        Holds the file open.
+    """
+
+    descriptor: int
+    width: int
+    first: np.ndarray
+    rows: np.ndarray
+    file: IO[bytes]
+
+    def close(self) -> None:
+        """Give the disk back."""
+        self.file.close()
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks of all processes."""
+        return len(self.first)
+
+    def read(self, numbers: np.ndarray) -> Iterator[tuple[int, RowBatch]]:
+        """Yield those of the blocks that this process has: the number and the rows of each."""
+        for number in numbers[self.first[numbers] >= 0].tolist():
+            yield number, RowBatch.of(self._table(number))
+
+    def _table(self, number: int) -> Tensor:
+        size = int(self.rows[number]) * self.width * 8
+        data = os.pread(self.descriptor, size, int(self.first[number]) * self.width * 8)
+        if len(data) != size:
+            raise StorageError("the temporary file of encoded rows was cut short.")
+        return torch.from_numpy(np.frombuffer(data, dtype=np.float64).reshape(-1, self.width).copy())
+
+    def everybodys(self, numbers: np.ndarray, team: Team) -> RowBatch:
+        """Return all rows of some blocks, in every process; for few blocks only."""
+        mine = [(int(k), self._table(int(k)).numpy()) for k in numbers[self.first[numbers] >= 0]]
+        found = dict(item for part in team.gather(mine) for item in part)
+        parts = [found[int(k)] for k in numbers]
+        return RowBatch.of(torch.from_numpy(np.concatenate(parts) if parts else np.zeros((0, self.width))))
+
+
+def permutation(blocks: int, seed: int, number: int) -> np.ndarray:
+    """Return the order in which pass `number` goes through the blocks."""
+    return np.random.default_rng([seed, 1, number]).permutation(blocks)
+
+
+def groups(order: np.ndarray, size: int) -> list[np.ndarray]:
+    """Cut an order of blocks into groups of about `size`, as even as can be."""
+    return np.array_split(order, max(1, round(len(order) / size)))

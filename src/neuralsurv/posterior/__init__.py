@@ -1,0 +1,1 @@
+"""Posteriors: moments and joint draws, behind one interface."""

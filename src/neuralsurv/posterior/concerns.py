@@ -1,0 +1,89 @@
+"""What can be wrong with a fit: kinds of concerns, the Python warning of each, and those that several fits share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypedDict
+
+from neuralsurv.errors import (
+    ApproximationWarning,
+    CeilingWarning,
+    CollapseWarning,
+    ConvergenceWarning,
+    FewEventsWarning,
+    NeuralSurvWarning,
+    QuadratureWarning,
+)
+
+# Fewer events than this tell next to nothing; the curves are then the prior's.
+FEW_EVENTS = 5
+# That the hazard is near its ceiling in less than this share of the time at risk is not worth a word.
+CROWDED_SHARE = 0.01
+
+# The Python warning of each kind of concern.
+WARNINGS: dict[str, type[NeuralSurvWarning]] = {
+    "collapse": CollapseWarning,
+    "interrupted": ConvergenceWarning,
+    "sweeps": ConvergenceWarning,
+    "mode": ConvergenceWarning,
+    "chains": ConvergenceWarning,
+    "quadrature": QuadratureWarning,
+    "few events": FewEventsWarning,
+    "ceiling": CeilingWarning,
+    "approximation": ApproximationWarning,
+    # Of a model file that was written before kinds were kept.
+    "other": NeuralSurvWarning,
+}
+
+
+@dataclass(frozen=True)
+class Concern:
+    """Something to know before trusting a fit.
+
+    Attributes
+    ----------
+    kind : str
+        What it is about: "collapse", "interrupted", "sweeps", "mode", "chains", "quadrature", "few events", "ceiling",
+        "approximation"; or "other".
+    text : str
+        It in words.
+    """
+
+    kind: str
+    text: str
+
+
+class Told(TypedDict):
+    """Concerns as `Diagnostics` takes them."""
+
+    messages: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
+def told(concerns: Iterable[Concern]) -> Told:
+    """Return concerns as the arguments of `Diagnostics` that hold them."""
+    every = tuple(concerns)
+    return {"messages": tuple(one.text for one in every), "kinds": tuple(one.kind for one in every)}
+
+
+def few_events(count: float) -> list[Concern]:
+    """Say so if the events, of total weight `count`, are few."""
+    if count >= FEW_EVENTS:
+        return []
+    text = (
+        f"the training rows hold events of total weight {count:g}; with so few, curves and bands are little more than "
+        "the prior's."
+    )
+    return [Concern("few events", text)]
+
+
+def near_ceiling(share: float) -> list[Concern]:
+    """Say so if the hazard is close to its ceiling in a noticeable `share` of the time at risk."""
+    if share <= CROWDED_SHARE:
+        return []
+    text = (
+        f"the hazard comes close to its ceiling in {share:.1%} of the time at risk and can hardly rise there; raise "
+        "headroom."
+    )
+    return [Concern("ceiling", text)]

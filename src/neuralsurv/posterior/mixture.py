@@ -1,0 +1,115 @@
+"""A posterior around several modes: each part is linearised at its own, and has the same share of the draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralsurv.errors import InputError
+from neuralsurv.posterior.gaussian import Draws, Posterior
+from neuralsurv.solvers.mixture import MixtureGaussian
+
+
+@dataclass(frozen=True)
+class MixedDraws(Draws):
+    """Joint draws of which each belongs to a part of the mixture.
+
+    Attributes
+    ----------
+    part : Tensor of shape (S,)
+        Number of the part.
+    """
+
+    part: Tensor
+
+    def take(self, chosen: slice) -> MixedDraws:
+        """Return some of the draws."""
+        return MixedDraws(self.theta[chosen], self.phi[chosen], self.part[chosen])
+
+    def of(self, number: int) -> Draws:
+        """Return the draws of one part."""
+        mine = self.part == number
+        return Draws(self.theta[mine], self.phi[mine])
+
+
+@dataclass(frozen=True)
+class MixedPosterior(Posterior):
+    """Posteriors around several modes of the same model, with equal weights.
+
+    The fields of a posterior are those of the first part, but for ``theta``, the mixture of all: the moments of the
+    weights, which mean little, as the same function may belong to different weights. Predictions come from the parts.
+
+    Attributes
+    ----------
+    parts : tuple of Posterior
+        The posteriors.
+    """
+
+    parts: tuple[Posterior, ...]
+
+    @classmethod
+    def of(cls, parts: tuple[Posterior, ...]) -> MixedPosterior:
+        """Return the mixture of some posteriors."""
+        if not parts or len({part.network.size for part in parts}) != 1:
+            raise InputError("a mixture needs posteriors of one model, and at least one of them.")
+        theta = MixtureGaussian((1 / len(parts),) * len(parts), tuple(part.theta for part in parts))
+        first = parts[0]
+        return cls(first.phi, theta, first.theta_star, first.network, first.normaliser, first.rho, parts)
+
+    def draw(self, count: int, seed: int) -> MixedDraws:
+        """Return `count` joint draws; the parts take turns in a random order, so their shares differ by one at most."""
+        generator = torch.Generator().manual_seed(seed)
+        part = torch.randperm(len(self.parts), generator=generator)[torch.arange(count) % len(self.parts)]
+        theta = torch.empty(count, self.network.size, dtype=torch.float64)
+        phi = torch.empty(count, dtype=torch.float64)
+        for number, posterior in enumerate(self.parts):
+            mine = part == number
+            theta[mine] = posterior.theta.draw(int(mine.sum()), generator)
+            phi[mine] = posterior.phi.draw(int(mine.sum()), generator)
+        return MixedDraws(theta, phi, part)
+
+    def g_moments(self, time: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of g: within the parts, and between them."""
+        means, variances = (
+            torch.stack(each) for each in zip(*(part.g_moments(time, x) for part in self.parts), strict=True)
+        )
+        return means.mean(0), variances.mean(0) + means.var(0, correction=0)
+
+    def g_covariance(self, time: Tensor, x: Tensor) -> Tensor:
+        """Return the covariance matrix of g over P points."""
+        means = torch.stack([part.g_moments(time, x)[0] for part in self.parts])
+        within = torch.stack([part.g_covariance(time, x) for part in self.parts]).mean(0)
+        away = means - means.mean(0)
+        return within + away.T @ away / len(self.parts)
+
+    def g_draws(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
+        """Return g of every draw at P points, shape (S, P)."""
+        return self._each(draws, lambda part, own: part.g_draws(own, time, x))
+
+    def hazard_draws(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
+        """Return the hazard of every draw at P points, shape (S, P), for scaled time."""
+        return self._each(draws, lambda part, own: part.hazard_draws(own, time, x))
+
+    def cumulative_hazard_draws(self, draws: Draws, times: Tensor, x: Tensor) -> Tensor:
+        """Return the cumulative hazard of every draw for n people at T times, shape (S, n, T)."""
+        return self._each(draws, lambda part, own: part.cumulative_hazard_draws(own, times, x))
+
+    def log_likelihood_draws(self, draws: Draws, entry: Tensor, time: Tensor, event: Tensor, x: Tensor) -> Tensor:
+        """Return the log-likelihood of n rows for every draw, shape (S, n), for scaled time."""
+        return self._each(draws, lambda part, own: part.log_likelihood_draws(own, entry, time, event, x))
+
+    def _each(self, draws: Draws, compute: Callable[[Posterior, Draws], Tensor]) -> Tensor:
+        """Compute with every part for its draws, and put the results in the order of the draws."""
+        assert isinstance(draws, MixedDraws)
+        out: Tensor | None = None
+        for number, posterior in enumerate(self.parts):
+            own = draws.of(number)
+            if len(own):
+                found = compute(posterior, own)
+                out = found.new_empty(len(draws), *found.shape[1:]) if out is None else out
+                out[draws.part == number] = found
+        assert out is not None
+        return out

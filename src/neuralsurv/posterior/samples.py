@@ -1,0 +1,111 @@
+"""Draws as a posterior: everything that predicts from one predicts from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralsurv.errors import InputError
+from neuralsurv.model.hazard import Normaliser
+from neuralsurv.model.network import Network
+from neuralsurv.model.prior import Gamma, Held
+from neuralsurv.posterior.gaussian import Draws, Posterior
+from neuralsurv.solvers.primal import PrimalGaussian, cholesky
+
+
+@dataclass(frozen=True)
+class DrawnWeights:
+    """The weights by S draws: moments of J·theta are those of the draws.
+
+    Attributes
+    ----------
+    draws : Tensor of shape (S, m)
+        Draws of theta.
+    """
+
+    draws: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of the draws, shape (m,)."""
+        return self.draws.mean(0)
+
+    def variance(self, rows: Tensor) -> Tensor:
+        """Return the variance of ``rows @ theta`` for each of Q rows."""
+        return (self.draws @ rows.T).var(0)
+
+    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
+        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
+        deviation = self.draws - self.mean
+        product: Tensor = (deviation @ rows.T).T @ (deviation @ others.T)
+        return product / (len(self.draws) - 1)
+
+    def divergence(self, precision: Tensor) -> float:
+        """Return the divergence to N(0, diag(precision)⁻¹) of the Gaussian with the moments of the draws."""
+        eye = torch.eye(self.draws.shape[1], dtype=self.draws.dtype)
+        factor = cholesky(torch.cholesky_inverse(cholesky(self.covariance(eye, eye))))
+        return PrimalGaussian(self.mean, factor).divergence(precision)
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return `count` of the draws."""
+        return self.draws[choose_draws(len(self.draws), count, generator)]
+
+
+@dataclass(frozen=True)
+class SampledPosterior(Posterior):
+    """A posterior held by its draws.
+
+    ``theta`` holds the draws of the weights; ``phi`` is the Gamma with the mean and variance of the draws of phi (or
+    the value at which it was held) and serves summaries only: every prediction comes from the joint draws.
+
+    Attributes
+    ----------
+    phi_draws : Tensor of shape (S,)
+        Draws of phi that belong to those of theta.
+    """
+
+    phi_draws: Tensor
+
+    def draw(self, count: int, seed: int) -> Draws:
+        """Return `count` of the joint draws, without repetition as long as there are enough."""
+        chosen = choose_draws(len(self.phi_draws), count, torch.Generator().manual_seed(seed))
+        assert isinstance(self.theta, DrawnWeights)
+        return Draws(self.theta.draws[chosen], self.phi_draws[chosen])
+
+
+def choose_draws(available: int, count: int, generator: torch.Generator) -> Tensor:
+    """Return indices of `count` draws in random order; each is used once before any is used again."""
+    rounds = [torch.randperm(available, generator=generator) for _ in range(-(-count // available))]
+    return torch.cat(rounds)[:count]
+
+
+def sampled_posterior(
+    theta: Tensor, phi: Tensor, *, theta_star: Tensor, network: Network, normaliser: Normaliser, rho: float
+) -> SampledPosterior:
+    """Return the posterior that the draws make with the model they were drawn from.
+
+    Parameters
+    ----------
+    theta, phi : Tensor of shape (S, m), (S,)
+        The joint draws.
+    theta_star : Tensor of shape (m,)
+        Where the network was linearised.
+    network, normaliser, rho
+        The model.
+    """
+    if theta.shape[1] != network.size or len(theta_star) != network.size:
+        raise InputError(
+            f"the draws have {theta.shape[1]} weights and theta_star {len(theta_star)}, but the network has "
+            f"{network.size}; pass the network and the point that were sampled."
+        )
+    return SampledPosterior(_matched(phi), DrawnWeights(theta), theta_star, network, normaliser, rho, phi)
+
+
+def _matched(phi: Tensor) -> Gamma | Held:
+    """Return the Gamma with the moments of the draws, or the value at which phi was held."""
+    if bool((phi == phi[0]).all()):
+        return Held(float(phi[0]))
+    mean, variance = float(phi.mean()), float(phi.var())
+    return Gamma(mean**2 / variance, mean / variance)

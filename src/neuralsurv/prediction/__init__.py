@@ -1,0 +1,1 @@
+"""From a posterior and rows to quantities with bands."""

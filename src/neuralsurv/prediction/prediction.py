@@ -1,0 +1,328 @@
+"""What users get back: a quantity for every person, with its posterior uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from neuralsurv.errors import InputError
+from neuralsurv.memory import require
+from neuralsurv.posterior.gaussian import people_blocks
+
+# A cube of draws up to this many numbers (128 MiB) is kept after its first use; a larger one is made anew, block by
+# block, whenever further summaries are asked for.
+_KEEP_NUMBERS = 2**24
+# More draws than this many numbers (1 GiB) are not pickled.
+_PICKLE_NUMBERS = 2**27
+
+
+class Interval(NamedTuple):
+    """Lower and upper end of a credible interval."""
+
+    lower: Any
+    upper: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """A predicted quantity for n people at k columns (times, usually), as joint posterior draws.
+
+    Attributes
+    ----------
+    name : str
+        What is predicted, for example ``"survival"``.
+    index : Index of length n
+        The people, as in the input.
+    columns : Index of length k, or None
+        The times; None where there is one number for each person.
+    extrapolated : bool ndarray of shape (k,)
+        Which columns lie beyond the last training time.
+    count : int
+        Number of draws S.
+    blocks : callable
+        Makes the draws: an iterator of arrays of shape (S, people in the block, k), the same every time.
+    filled : tuple of tuple of str
+        For each person the covariates that were missing: every draw took other values in their place, spread like those
+        of the training rows. Empty where nobody lacked a value.
+    """
+
+    name: str
+    index: pd.Index
+    columns: pd.Index | None
+    extrapolated: np.ndarray
+    count: int
+    blocks: Callable[[], Iterator[np.ndarray]]
+    filled: tuple[tuple[str, ...], ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the draws themselves: what makes them is the whole model."""
+        numbers = self.count * len(self.index) * self._width
+        if numbers > _PICKLE_NUMBERS:
+            raise InputError(
+                f"{self.count} draws for {len(self.index)} people at {self._width} columns take "
+                f"{8 * numbers / 2**30:.1f} GiB and are not pickled; keep .to_frame() or .arrays(), or predict fewer "
+                "people or times at once."
+            )
+        return _from_draws, (self.name, self.index, self.columns, self.extrapolated, self._cube())
+
+    def __copy__(self) -> Prediction:
+        """Return another one that makes the same draws."""
+        return replace(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Prediction:
+        """Return another one that makes the same draws; labels are never changed, so they are shared."""
+        return replace(self, extrapolated=self.extrapolated.copy())
+
+    @cached_property
+    def _kept(self) -> dict[str | float, np.ndarray]:
+        return {}
+
+    @property
+    def _width(self) -> int:
+        return 1 if self.columns is None else len(self.columns)
+
+    def _iterate(self) -> Iterator[np.ndarray]:
+        if "draws" not in self._kept and self.count * len(self.index) * self._width > _KEEP_NUMBERS:
+            yield from self.blocks()
+            return
+        cube = self._cube()
+        for part in people_blocks(len(self.index), self.count * self._width):
+            yield cube[:, part]
+
+    def _cube(self) -> np.ndarray:
+        if "draws" not in self._kept:
+            require(
+                8.0 * self.count * len(self.index) * self._width,
+                f"all {self.count} draws for {len(self.index)} people at {self._width} columns",
+                "Ask for .mean or .interval, which hold no draws, or for fewer people or times at once.",
+            )
+            cube = np.empty((self.count, len(self.index), self._width))
+            first = 0
+            for block in self.blocks():
+                cube[:, first : first + block.shape[1]] = block
+                first += block.shape[1]
+            # Every summary is worked out from it, so it must stay as it is.
+            cube.flags.writeable = False
+            self._kept["draws"] = cube
+        return self._kept["draws"]
+
+    def _labelled(self, values: np.ndarray) -> Any:
+        # A copy: what users do to their table must not come back with the next one.
+        if self.columns is None:
+            return pd.Series(values[:, 0].copy(), index=self.index, name=self.name)
+        return pd.DataFrame(values.copy(), index=self.index, columns=self.columns)
+
+    def _summaries(self, *keys: str | float) -> list[Any]:
+        """Return summaries by name, and quantiles by their probability, in the user's tables."""
+        self._summarise(*keys)
+        return [self._labelled(self._kept[key]) for key in keys]
+
+    def _summarise(self, *keys: str | float) -> None:
+        """Work summaries out, all that are new from one pass over the draws."""
+        missing = list(dict.fromkeys(key for key in keys if key not in self._kept))
+        if missing:
+            # Once here, and once in the user's hands.
+            require(
+                2 * 8.0 * len(missing) * len(self.index) * self._width,
+                f"a prediction of {len(self.index)} people at {self._width} columns",
+                "Predict fewer people or times at once.",
+            )
+            new = {key: np.empty((len(self.index), self._width)) for key in missing}
+            first = 0
+            for block in self._iterate():
+                last = first + block.shape[1]
+                for key, table in new.items():
+                    table[first:last] = _quantile(block, key) if isinstance(key, float) else _REDUCTIONS[key](block)
+                first = last
+            self._kept.update(new)
+
+    @property
+    def draws(self) -> np.ndarray:
+        """All joint draws, shape (S, n, k), or (S, n) where there is one number for each person; read-only."""
+        cube = self._cube()
+        return cube[:, :, 0] if self.columns is None else cube
+
+    @property
+    def mean(self) -> Any:
+        """Posterior mean: a DataFrame of n rows and k columns, or a Series."""
+        return self._summaries("mean")[0]
+
+    @property
+    def std(self) -> Any:
+        """Posterior standard deviation, shaped as the mean; infinite where some draws are."""
+        return self._summaries("std")[0]
+
+    @property
+    def unreached(self) -> Any:
+        """Share of draws that are infinite (a quantile that the curve does not reach), shaped as the mean."""
+        return self._summaries("unreached")[0]
+
+    @property
+    def median(self) -> Any:
+        """Posterior median, shaped as the mean."""
+        return self.quantile(0.5)
+
+    def quantile(self, probability: float) -> Any:
+        """Return a quantile of the posterior, shaped as the mean."""
+        if not 0 <= probability <= 1:
+            raise InputError(f"probability={probability!r} must lie between 0 and 1.")
+        return self._summaries(float(probability))[0]
+
+    def interval(self, level: float = 0.9) -> Interval:
+        """Return the equal-tailed credible interval that holds `level` of the posterior, at every column apart.
+
+        Examples
+        --------
+        >>> from neuralsurv import NeuralSurv
+        >>> from neuralsurv.data.simulate import lognormal_cohort
+        >>> cohort = lognormal_cohort(40, seed=1)
+        >>> model = NeuralSurv(random_state=0)
+        >>> curves = model.fit(cohort.x, cohort.y).predict_survival(cohort.x.head(2), times=[10, 20])
+        >>> lower, upper = curves.interval(0.9)
+        >>> bool((lower <= curves.median).all(axis=None) and (curves.median <= upper).all(axis=None))
+        True
+        """
+        return Interval(*self._summaries(*_ends(level)))
+
+    def arrays(self, level: float = 0.9) -> dict[str, np.ndarray]:
+        """Return mean, median, lower, upper and unreached as bare arrays of shape (n, k), from one pass over the draws.
+
+        For programs that predict again and again; k is 1 where there is one number for each person.
+        """
+        keys: dict[str, str | float] = {"mean": "mean", "median": 0.5, "unreached": "unreached"}
+        keys["lower"], keys["upper"] = _ends(level)
+        self._summarise(*keys.values())
+        return {name: self._kept[keys[name]].copy() for name in ("mean", "median", "lower", "upper", "unreached")}
+
+    def to_frame(self, level: float = 0.9) -> pd.DataFrame:
+        """Return a long table: one line for each person and column, with mean, median, interval and extrapolation.
+
+        Where somebody lacked a covariate, the column ``filled_in`` names what was filled in for each person.
+        """
+        people = np.repeat(np.arange(len(self.index)), self._width)
+        frame = pd.DataFrame({name: table.reshape(-1) for name, table in self.arrays(level).items()})
+        if not frame["unreached"].any():
+            frame = frame.drop(columns="unreached")
+        if self.columns is not None:
+            frame.insert(
+                0, _name(self.columns, "time"), self.columns.take(np.tile(np.arange(self._width), len(self.index)))
+            )
+        frame.insert(0, _name(self.index, "person"), self.index.to_flat_index().take(people))
+        frame["extrapolated"] = np.tile(self.extrapolated, len(self.index))
+        if self.filled:
+            frame["filled_in"] = np.repeat(np.array([", ".join(names) for names in self.filled]), self._width)
+        return frame
+
+    def head(self, people: int) -> Prediction:
+        """Return the prediction for the first `people` people; nothing is worked out for the others."""
+
+        def blocks() -> Iterator[np.ndarray]:
+            wanted = people
+            for block in self.blocks():
+                yield block[:, :wanted]
+                wanted -= block.shape[1]
+                if wanted <= 0:
+                    return
+
+        return replace(self, index=self.index[:people], blocks=blocks, filled=self.filled[:people])
+
+    def plot(self, level: float = 0.9, ax: Any = None, **options: Any) -> Any:
+        """Draw every person's median with its band and return the axes (needs matplotlib)."""
+        from neuralsurv.prediction.plots import plot_prediction
+
+        return plot_prediction(self, level=level, ax=ax, **options)
+
+
+@dataclass(frozen=True)
+class _HeldDraws:
+    """Draws that are there already, in the form of the function that makes them."""
+
+    cube: np.ndarray
+
+    def __call__(self) -> Iterator[np.ndarray]:
+        yield self.cube
+
+
+def _from_draws(
+    name: str, index: pd.Index, columns: pd.Index | None, extrapolated: np.ndarray, cube: np.ndarray
+) -> Prediction:
+    """Return the prediction of these draws."""
+    found = Prediction(name, index, columns, extrapolated, len(cube), _HeldDraws(cube))
+    cube.flags.writeable = False
+    found._kept["draws"] = cube
+    return found
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One person's curve as a function of time, in the form that scikit-survival's tools call.
+
+    Attributes
+    ----------
+    x : ndarray of shape (T,)
+        Times, from 0.
+    y : ndarray of shape (T,)
+        Posterior mean at these times; between them the curve is interpolated linearly.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        """The range of times at which the curve may be called."""
+        return float(self.x[0]), float(self.x[-1])
+
+    def __call__(self, times: Any) -> Any:
+        """Return the curve at times inside its domain."""
+        at = np.asarray(times, dtype=np.float64)
+        low, high = self.domain
+        if at.size and not (np.min(at) >= low and np.max(at) <= high):
+            raise InputError(f"the curve is known from {low:g} to {high:g} only; use predict_survival for other times.")
+        return np.interp(at, self.x, self.y)
+
+
+def _ends(level: float) -> tuple[float, float]:
+    """Return the probabilities at the ends of the interval of a level."""
+    if not 0 < level < 1:
+        raise InputError(f"level={level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
+    return float((1 - level) / 2), float((1 + level) / 2)
+
+
+def _name(index: pd.Index, default: str) -> Any:
+    return default if index.name is None else index.name
+
+
+def _spread(block: np.ndarray) -> np.ndarray:
+    infinite = np.isinf(block).any(axis=0)
+    finite = np.where(infinite, 0.0, block)
+    # Moving the exponents changes no digit, and keeps squares of huge and of tiny numbers in range.
+    exponent = np.frexp(np.abs(finite).max(axis=0, initial=0.0))[1]
+    return np.asarray(np.where(infinite, np.inf, np.ldexp(np.ldexp(finite, -exponent).std(axis=0), exponent)))
+
+
+def _quantile(block: np.ndarray, probability: float) -> np.ndarray:
+    """Return a quantile over the draws; between a finite and an infinite draw, the finite one."""
+    infinite = np.isinf(block).any(axis=0)
+    if not infinite.any():
+        return np.asarray(np.quantile(block, probability, axis=0))
+    result = np.quantile(np.where(infinite, 0.0, block), probability, axis=0)
+    draws = block[:, infinite]
+    unreached = np.isinf(np.quantile(draws, probability, axis=0, method="lower"))
+    # The next draw after the largest finite one is infinite; with that one in its place the mean of both is finite.
+    largest = np.max(draws, axis=0, initial=-np.inf, where=np.isfinite(draws))
+    capped = np.quantile(np.minimum(draws, np.where(np.isfinite(largest), largest, 0.0)), probability, axis=0)
+    result[infinite] = np.where(unreached, np.inf, capped)
+    return np.asarray(result)
+
+
+_REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "mean": lambda block: np.asarray(block.mean(axis=0)),
+    "std": _spread,
+    "unreached": lambda block: np.asarray(np.isinf(block).mean(axis=0)),
+}

@@ -1,0 +1,470 @@
+"""From a posterior and rows of covariates to predictions. Time is the user's here and scaled inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from neuralsurv.data.episodes import check_episodes
+from neuralsurv.data.features import Encoding
+from neuralsurv.data.frames import as_frame
+from neuralsurv.errors import InputError, NotFiniteError
+from neuralsurv.inference.threads import threads_for
+from neuralsurv.memory import require
+from neuralsurv.model.functionals import invert, level_at, restricted_mean
+from neuralsurv.posterior.gaussian import Draws, Posterior, people_blocks
+from neuralsurv.prediction.prediction import Prediction
+from neuralsurv.progress import bar
+
+# Quantiles, restricted means and event times are read off a curve of this many steps.
+_STEPS = 200
+_STEPS_A_DOUBLING = 50
+# Later than so many times the last training time nothing is predicted: computations would overflow.
+_FARTHEST = 1e9
+
+Compute = Callable[[Draws, Tensor, slice], Tensor]
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Everything a prediction needs.
+
+    Attributes
+    ----------
+    posterior : Posterior
+        The posterior, in scaled time.
+    encoding : Encoding
+        How covariates become numbers.
+    time_scale : float
+        The largest training time, in the user's unit.
+    count, seed : int
+        Number and seed of the joint draws.
+    verbose : bool or "auto"
+        Whether to show progress.
+    held : Draws, optional
+        The joint draws, where somebody who predicts again and again holds them ready.
+    """
+
+    posterior: Posterior
+    encoding: Encoding
+    time_scale: float
+    count: int
+    seed: int
+    verbose: bool | str | int
+    held: Draws | None = None
+
+    def encode(self, X: Any) -> Tensor:
+        """Return the encoded covariates, shape (n, p), with NaN where a value is missing."""
+        return torch.from_numpy(np.ascontiguousarray(self.encoding.with_gaps(X)))
+
+    def scaled(self, times: np.ndarray) -> Tensor:
+        """Return times in scaled units."""
+        with np.errstate(over="ignore"):
+            scaled = np.asarray(times, dtype=np.float64) / self.time_scale
+        if scaled.size and scaled.max() > _FARTHEST:
+            raise InputError(
+                f"a prediction is asked for time {np.max(times):g}, more than {_FARTHEST:g} times the last training "
+                f"time, {self.time_scale:g}; nothing is known of it. Ask for earlier times."
+            )
+        return torch.from_numpy(scaled)
+
+    def draws(self) -> Draws:
+        """Return the joint draws, the same ones every time."""
+        if self.held is not None:
+            return self.held
+        # They are made from as many random numbers.
+        size = self.posterior.network.size
+        advice = "Use fewer draws=…, or a model with a smaller network."
+        require(2 * 8.0 * self.count * size, f"a prediction from {self.count} draws of {size} weights", advice)
+        return self.posterior.draw(self.count, self.seed)
+
+    def predict(
+        self,
+        name: str,
+        X: Any,
+        compute: Compute,
+        *,
+        points: int,
+        columns: pd.Index | None = None,
+        extrapolated: np.ndarray | bool = False,
+        other: Tensor | None = None,
+    ) -> Prediction:
+        """Wrap a computation on blocks of people into a Prediction.
+
+        Parameters
+        ----------
+        name : str
+            What is predicted.
+        X : DataFrame or array-like of shape (n, d)
+            Covariates.
+        compute : callable
+            From the draws, the encoded rows of a block and its slice to values of shape (S, block, k).
+        points : int
+            How many points a person needs, for the size of the blocks.
+        columns, extrapolated
+            Labels; see :class:`~neuralsurv.prediction.prediction.Prediction`.
+        other : Tensor of shape (n, p), optional
+            Encoded rows that these people are compared with.
+        """
+        x = self.encode(X)
+        people = as_frame(X).index
+        width = 1 if columns is None else len(columns)
+
+        def blocks() -> Iterator[np.ndarray]:
+            draws = self.draws()
+            numbers = points * (self.posterior.network.size + 3 * self.count)
+            with bar(f"predicting {name}", len(people), self.verbose if len(people) > 1000 else False) as advance:
+                for part in people_blocks(len(people), numbers):
+                    # Not around the yield: what the caller does between two blocks is not ours to slow down.
+                    with threads_for((part.stop - part.start) * numbers):
+                        values = compute(draws, x[part], part)
+                        _refuse_nan(values, name)
+                    yield values.numpy().reshape(self.count, part.stop - part.start, width)
+                    advance(part.stop, f"{part.stop} of {len(people)} people")
+
+        beyond = np.broadcast_to(np.asarray(extrapolated, dtype=bool), (width,)).copy()
+        filled = self.encoding.filled(x.numpy())
+        if other is not None:
+            filled = _joined(filled, self.encoding.filled(other.expand(len(x), -1).numpy()))
+        return Prediction(name, people, columns, beyond, self.count, blocks, filled)
+
+    def steps(self, limit: float) -> Tensor:
+        """Return scaled times from 0 to `limit` between which a curve is interpolated.
+
+        They lie closer together near 0 where the baseline hazard is infinite there (rho < 1), and further apart the
+        further they are beyond the last training time, so that a far limit does not thin out those that matter.
+        """
+        self.scaled(np.array([limit]))  # refuses what is too far
+        within = min(limit, self.time_scale)
+        times = within * np.linspace(0, 1, _STEPS + 1) ** max(1.0, 1 / self.posterior.rho)
+        if limit > within:
+            count = int(np.ceil(_STEPS_A_DOUBLING * np.log2(limit / within)))
+            times = np.concatenate([times, np.geomspace(within, limit, count + 1)[1:]])
+        return self.scaled(times)
+
+    def along(
+        self,
+        name: str,
+        X: Any,
+        times: Any,
+        curve: Callable[[Draws, Tensor, Tensor], Tensor],
+        *,
+        reach: float = 0.0,
+    ) -> Prediction:
+        """Predict a quantity along times, which may come in any order; `reach` is another time that it needs."""
+        values = check_times(times)
+        order = np.argsort(values, kind="stable")
+        back = torch.from_numpy(np.argsort(order, kind="stable"))
+        scaled = self.scaled(values[order])
+        return self.predict(
+            name,
+            X,
+            lambda draws, x, part: _reorder(curve(draws, scaled, x), back),
+            points=self.posterior.points_per_person(torch.cat([scaled, self.scaled(np.array([reach]))])),
+            columns=pd.Index(values, name="time"),
+            extrapolated=values > self.time_scale,
+        )
+
+    def survival(self, X: Any, times: Any) -> Prediction:
+        """Survival probability at times."""
+        return self.along("survival", X, times, lambda d, t, x: self.cumulative(d, t, x).neg_().exp_())
+
+    def cumulative_hazard(self, X: Any, times: Any) -> Prediction:
+        """Cumulative hazard at times."""
+        return self.along("cumulative hazard", X, times, self.cumulative)
+
+    def hazard(self, X: Any, times: Any) -> Prediction:
+        """Hazard at times, in events per unit of the user's time."""
+        values = check_times(times)
+        if self.posterior.rho != 1 and (values == 0).any():
+            raise InputError("the hazard at time 0 is 0 or infinite unless rho is 1; ask for times above 0.")
+
+        return self.along(
+            "hazard", X, times, lambda *at: self._pointwise(self.posterior.hazard_draws, *at) / self.time_scale
+        )
+
+    def g(self, X: Any, times: Any) -> Prediction:
+        """Output of the network at times."""
+        return self.along("g", X, times, lambda *at: self._pointwise(self.posterior.g_draws, *at))
+
+    def _pointwise(
+        self, compute: Callable[[Draws, Tensor, Tensor], Tensor], draws: Draws, scaled: Tensor, x: Tensor
+    ) -> Tensor:
+        """Compute a quantity of single points for all people and times, shape (S, n, T)."""
+
+        def each(draws: Draws, x: Tensor, _: Tensor) -> Tensor:
+            time, rows = scaled.repeat(len(x)), x.repeat_interleave(len(scaled), 0)
+            return compute(draws, time, rows).reshape(len(draws), len(x), -1)
+
+        return self.over_gaps(draws, x, each)
+
+    def conditional_survival(self, X: Any, times: Any, given: float) -> Prediction:
+        """Survival at times of people who are known to be alive at `given`; 1 before that."""
+        alive = check_given(given)
+        edge = self.scaled(np.array([alive]))
+
+        def conditional(draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
+            later = torch.maximum(scaled, edge)
+            both = self.cumulative(draws, torch.cat([edge, later]), x)
+            return torch.exp(both[:, :, :1] - both[:, :, 1:])
+
+        return self.along("survival", X, times, conditional, reach=alive)
+
+    def quantile(self, X: Any, q: Any) -> Prediction:
+        """Time by which a share q of people like this have had the event; infinite beyond the training range."""
+        try:
+            shares = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        except (TypeError, ValueError, OverflowError):
+            shares = np.empty(0)  # refused in the same words
+        if shares.ndim != 1 or len(shares) == 0 or not ((shares > 0) & (shares < 1)).all():
+            raise InputError(f"q={q!r} must lie strictly between 0 and 1; use 0.5 for the median.")
+        levels = torch.from_numpy(-np.log1p(-shares))
+        edges = self.steps(self.time_scale)
+
+        def quantile(draws: Draws, x: Tensor, part: slice) -> Tensor:
+            curves = self.cumulative(draws, edges, x)
+            return self.reached(edges, curves, levels.expand(*curves.shape[:2], -1))
+
+        name = "median event time" if np.isscalar(q) and q == 0.5 else "event time quantile"
+        columns = None if np.isscalar(q) else pd.Index(shares, name="q")
+        return self.predict(name, X, quantile, points=self.posterior.points_per_person(edges), columns=columns)
+
+    def event_time(self, X: Any) -> Prediction:
+        """Return draws of the person's own event time from its posterior predictive distribution."""
+        return self.event_time_after(X, np.zeros(len(as_frame(X))))
+
+    def event_time_after(self, X: Any, entry: np.ndarray) -> Prediction:
+        """Return draws of the own event time of people who are event-free at their `entry`, shape (n,)."""
+        edges = self.steps(self.time_scale)
+        start = self.scaled(entry)
+
+        def event_time(draws: Draws, x: Tensor, part: slice) -> Tensor:
+            # One stream for each person, so that the draws do not depend on how people are cut into blocks.
+            people = range(part.start, part.stop)
+            chance = [np.random.default_rng((self.seed, k)).exponential(size=len(draws)) for k in people]
+            curves = self.cumulative(draws, edges, x)
+            lived = level_at(edges**self.posterior.rho, curves, start[part] ** self.posterior.rho)
+            level = torch.from_numpy(np.stack(chance, axis=1)) + lived
+            return self.reached(edges, curves, level[:, :, None])
+
+        return self.predict("event time", X, event_time, points=self.posterior.points_per_person(edges))
+
+    def rmst(self, X: Any, horizon: float) -> Prediction:
+        """Restricted mean survival time up to `horizon`."""
+        limit = check_horizon(horizon)
+        edges = self.steps(limit)
+        return self.predict(
+            f"restricted mean survival time to {limit:g}",
+            X,
+            lambda draws, x, part: restricted_mean(edges, self.cumulative(draws, edges, x)) * self.time_scale,
+            points=self.posterior.points_per_person(edges),
+            extrapolated=limit > self.time_scale,
+        )
+
+    def difference(self, X_a: Any, X_b: Any, times: Any = None, horizon: float | None = None) -> Prediction:
+        """Difference a − b of survival at times, or of the restricted mean up to a horizon, from the same draws."""
+        if (times is None) == (horizon is None):
+            raise InputError("give either times (difference of survival) or horizon (difference of restricted means).")
+        a, b = as_frame(X_a), as_frame(X_b)
+        if len(b) not in (1, len(a)):
+            raise InputError(f"X_a has {len(a)} rows and X_b {len(b)}; give as many, or a single row in X_b.")
+        x_b = self.encode(X_b)
+
+        def other(part: slice) -> Tensor:
+            return x_b if len(x_b) == 1 else x_b[part]
+
+        if horizon is not None:
+            limit = check_horizon(horizon)
+            edges = self.steps(limit)
+
+            def gap(draws: Draws, x: Tensor, part: slice) -> Tensor:
+                sums = [restricted_mean(edges, self.cumulative(draws, edges, rows)) for rows in (x, other(part))]
+                return (sums[0] - sums[1]) * self.time_scale
+
+            name = f"difference of restricted means to {limit:g}"
+            points = 2 * self.posterior.points_per_person(edges)
+            return self.predict(name, X_a, gap, points=points, extrapolated=limit > self.time_scale, other=x_b)
+        values = check_times(times)
+        order = np.argsort(values, kind="stable")
+        back = torch.from_numpy(np.argsort(order, kind="stable"))
+        scaled = self.scaled(values[order])
+
+        def difference(draws: Draws, x: Tensor, part: slice) -> Tensor:
+            curves = [torch.exp(-self.cumulative(draws, scaled, rows)) for rows in (x, other(part))]
+            return _reorder(curves[0] - curves[1], back)
+
+        return self.predict(
+            "difference of survival",
+            X_a,
+            difference,
+            points=2 * self.posterior.points_per_person(scaled),
+            columns=pd.Index(values, name="time"),
+            extrapolated=values > self.time_scale,
+            other=x_b,
+        )
+
+    def path_survival(self, X: Any, times: Any, subject: Any, entry: np.ndarray, time: np.ndarray) -> Prediction:
+        """Survival of subjects whose covariates change, along their episodes and given the start of the first.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (N, d)
+            Covariates of the episodes.
+        times : array-like of shape (T,)
+            Times, not after the end of a subject's last episode.
+        subject : array-like of shape (N,)
+            Whose episode each row is.
+        entry, time : ndarray of shape (N,)
+            The episodes; those of a subject must follow each other without a gap.
+        """
+        values = check_times(times)
+        codes, people = pd.factorize(check_episodes(subject, entry, time, None), sort=False)
+        episodes = np.split(np.lexsort((entry, codes)), np.cumsum(np.bincount(codes))[:-1])
+        for name, rows in zip(people.tolist(), episodes, strict=True):
+            _check_path(name, entry[rows], time[rows], values)
+        x = self.encode(X)
+        width = len(values)
+
+        def blocks() -> Iterator[np.ndarray]:
+            draws = self.draws()
+            for rows in episodes:
+                total = torch.zeros(self.count, width, dtype=torch.float64)
+                for row in rows:
+                    ends = np.clip(values, entry[row], time[row])
+                    order = np.argsort(ends, kind="stable")
+                    edges = self.scaled(np.concatenate([entry[row : row + 1], ends[order]]))
+                    curve = self.cumulative(draws, edges, x[row : row + 1])[:, 0]
+                    total += (curve[:, 1:] - curve[:, :1])[:, np.argsort(order, kind="stable")]
+                yield torch.exp(-total).numpy()[:, None, :]
+
+        index = pd.Index(people, name="id")
+        columns = pd.Index(values, name="time")
+        by_episode = self.encoding.filled(x.numpy())
+        filled = tuple(_union(*(by_episode[row] for row in rows)) for rows in episodes) if by_episode else ()
+        return Prediction("survival", index, columns, values > self.time_scale, self.count, blocks, filled)
+
+    def cumulative(self, draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
+        """Cumulative hazard of a block, shape (S, n, T)."""
+        return self.over_gaps(draws, x, lambda own, rows, _: self.posterior.cumulative_hazard_draws(own, scaled, rows))
+
+    def over_gaps(self, draws: Draws, x: Tensor, compute: Callable[[Draws, Tensor, Tensor], Tensor]) -> Tensor:
+        """Compute something for encoded rows with gaps, each draw with other values in their place.
+
+        So what is not known of a person widens the band. Draw s puts in completion s modulo their number, the same for
+        everybody: the difference of two people who lack a value is that of two who have the same one.
+
+        Parameters
+        ----------
+        draws : Draws
+            S joint draws.
+        x : Tensor of shape (n, p)
+            Encoded rows, NaN where a value is missing.
+        compute : callable
+            From draws, complete rows and their positions in x to values of shape (draws, rows, …).
+        """
+        gaps = torch.isnan(x)
+        lacking = gaps.any(1)
+        whole, rows = torch.nonzero(~lacking)[:, 0], torch.nonzero(lacking)[:, 0]
+        if len(rows) == 0:
+            return compute(draws, x, whole)
+        completions = torch.from_numpy(self.encoding.completions())[: len(draws)]
+        parts = [
+            compute(draws.take(slice(k, None, len(completions))), torch.where(gaps[rows], values, x[rows]), rows)
+            for k, values in enumerate(completions)
+        ]
+        out = parts[0].new_empty(len(draws), len(x), *parts[0].shape[2:])
+        for k, part in enumerate(parts):
+            out[torch.arange(k, len(draws), len(parts))[:, None], rows] = part
+        if len(whole):
+            out[:, whole] = compute(draws, x[whole], whole)
+        return out
+
+    def reached(self, edges: Tensor, curves: Tensor, level: Tensor) -> Tensor:
+        """Return when curves (S, n, E) reach levels (S, n, k), in the user's unit.
+
+        Between two edges a curve is linear in t^rho, as that of the baseline is.
+        """
+        rho = self.posterior.rho
+        return invert(edges**rho, curves, level) ** (1 / rho) * self.time_scale
+
+
+def _union(*names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for group in names for name in group))
+
+
+def _joined(a: tuple[tuple[str, ...], ...], b: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    """Return for each person the names of either list; an empty list has none for anybody."""
+    return tuple(_union(*pair) for pair in zip(a, b, strict=True)) if a and b else a or b
+
+
+def _reorder(values: Tensor, order: Tensor) -> Tensor:
+    """Return values (S, n, T) with their times in another order, without a copy where it is the same."""
+    return values if torch.equal(order, torch.arange(len(order))) else values[:, :, order]
+
+
+def _check_path(name: Any, entry: np.ndarray, time: np.ndarray, values: np.ndarray) -> None:
+    """Refuse a subject whose episodes, in order, leave a gap or end before the last of the times asked for."""
+    gaps = entry[1:] != time[:-1]
+    if gaps.any():
+        raise InputError(
+            f"the path of subject {name!r} has a gap after time {time[:-1][gaps][0]:g}; its episodes must "
+            "follow each other."
+        )
+    if values.max() > time[-1]:
+        raise InputError(
+            f"times go up to {values.max():g}, but the path of subject {name!r} ends at {time[-1]:g}; "
+            "extend its last episode or ask for earlier times."
+        )
+
+
+def check_times(times: Any) -> np.ndarray:
+    """Return times as a flat float array, or say what is wrong with them."""
+    try:
+        values = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"times cannot be read as numbers: {error}; give one or more times in a flat list.") from error
+    if values.ndim != 1 or len(values) == 0:
+        raise InputError(f"times has shape {values.shape}; give one or more times in a flat list.")
+    bad = ~np.isfinite(values) | (values < 0)
+    if bad.any():
+        raise InputError(f"times holds {values[bad][0]:g}; every time must be a finite number of at least 0.")
+    return values
+
+
+def check_given(given: Any) -> float:
+    """Return the time that people are known to have reached, or say what is wrong with it."""
+    alive = _number(given)
+    if not 0 <= alive < np.inf:
+        raise InputError(f"given={given!r} must be one finite time of at least 0, the same for everybody.")
+    return alive
+
+
+def check_horizon(horizon: Any) -> float:
+    """Return a horizon, or say what is wrong with it."""
+    limit = _number(horizon)
+    if not 0 < limit < np.inf:
+        raise InputError(f"horizon={horizon!r} must be a positive, finite time.")
+    return limit
+
+
+def _refuse_nan(values: Tensor, name: str) -> None:
+    # The sum is NaN where a number is; it is a fraction of the work that made them.
+    if bool(torch.isnan(values.sum())) and bool(torch.isnan(values).any()):
+        raise NotFiniteError(
+            f"{name} became NaN: numbers of the model or of these people are too extreme to be computed with. Look for "
+            "covariates far from the training rows, or for a damaged model."
+        )
+
+
+def _number(value: Any) -> float:
+    """Return one number, NaN where a value is none."""
+    try:
+        return float(value) if np.ndim(value) == 0 else np.nan
+    except (TypeError, ValueError, OverflowError):
+        return np.nan

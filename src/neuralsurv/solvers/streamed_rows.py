@@ -1,0 +1,135 @@
+"""Rows of the Jacobian of a module: too many numbers to hold are differentiated anew, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from neuralsurv.solvers.rows import Rows, row_slices
+
+
+class Differentiable(Protocol):
+    """What streamed rows ask of a network."""
+
+    @property
+    def size(self) -> int:
+        """Number of weights m."""
+        ...
+
+    def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
+        """Return the rows as a matrix."""
+        ...
+
+    def jvp(self, theta: Tensor, time: Tensor, x: Tensor, v: Tensor) -> Tensor:
+        """Return J·v."""
+        ...
+
+    def vjp(self, theta: Tensor, time: Tensor, x: Tensor, u: Tensor) -> Tensor:
+        """Return Jᵀ·u."""
+        ...
+
+
+@dataclass(frozen=True)
+class StreamedRows:
+    """Rows that are never held together.
+
+    Attributes
+    ----------
+    network : Differentiable
+        The network.
+    theta : Tensor of shape (m,)
+        Where it is differentiated.
+    time, x : Tensor of shape (P,), (P, p)
+        The points.
+    """
+
+    network: Differentiable
+    theta: Tensor
+    time: Tensor
+    x: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """P and m."""
+        return len(self.time), self.network.size
+
+    def take(self, which: slice | Tensor) -> StreamedRows:
+        """Return some of the rows."""
+        return StreamedRows(self.network, self.theta, self.time[which], self.x[which])
+
+    def dense(self) -> Tensor:
+        """Return the matrix."""
+        return self.network.jacobian(self.theta, self.time, self.x)
+
+    def times(self, weights: Tensor) -> Tensor:
+        """Return J·v."""
+        return self.network.jvp(self.theta, self.time, self.x, weights)
+
+    def transposed_times(self, values: Tensor) -> Tensor:
+        """Return Jᵀ·u."""
+        return self.network.vjp(self.theta, self.time, self.x, values)
+
+    def _by_blocks(self, width: int, use: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return what `use` makes of each block of rows, (block, m) to (block, width), put together."""
+        out = self.theta.new_empty(self.shape[0], width)
+        for part in row_slices(*self.shape):
+            out[part] = use(self.take(part).dense())
+        return out
+
+    def gram(self, others: Rows, scale: Tensor) -> Tensor:
+        """Return J diag(scale) J'ᵀ; a single other row by one product, several in one pass over the blocks."""
+        right = others.dense() * scale
+        if len(right) == 1:
+            return self.times(right[0])[:, None]
+        return self._by_blocks(len(right), lambda block: block @ right.T)
+
+    def squared_norms(self, scale: Tensor) -> Tensor:
+        """Return the diagonal of J diag(scale) Jᵀ."""
+        return self._by_blocks(1, lambda block: (block.square() @ scale)[:, None]).squeeze(1)
+
+
+@dataclass(frozen=True)
+class JoinedRows:
+    """Rows side by side: those of the leading weights, then those of the others."""
+
+    lead: Rows
+    tail: Rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """P and m."""
+        return self.lead.shape[0], self.lead.shape[1] + self.tail.shape[1]
+
+    def take(self, which: slice | Tensor) -> JoinedRows:
+        """Return some of the rows."""
+        return JoinedRows(self.lead.take(which), self.tail.take(which))
+
+    def dense(self) -> Tensor:
+        """Return the matrix."""
+        return torch.cat([self.lead.dense(), self.tail.dense()], 1)
+
+    def times(self, weights: Tensor) -> Tensor:
+        """Return J·v."""
+        cut = self.lead.shape[1]
+        return self.lead.times(weights[:cut]) + self.tail.times(weights[cut:])
+
+    def transposed_times(self, values: Tensor) -> Tensor:
+        """Return Jᵀ·u."""
+        return torch.cat([self.lead.transposed_times(values), self.tail.transposed_times(values)])
+
+    def gram(self, others: Rows, scale: Tensor) -> Tensor:
+        """Return J diag(scale) J'ᵀ."""
+        if not isinstance(others, JoinedRows):
+            parts = [(self.take(part).dense() * scale) @ others.dense().T for part in row_slices(*self.shape)]
+            return torch.cat(parts) if parts else scale.new_zeros(0, others.shape[0])
+        cut = self.lead.shape[1]
+        return self.lead.gram(others.lead, scale[:cut]) + self.tail.gram(others.tail, scale[cut:])
+
+    def squared_norms(self, scale: Tensor) -> Tensor:
+        """Return the diagonal of J diag(scale) Jᵀ."""
+        cut = self.lead.shape[1]
+        return self.lead.squared_norms(scale[:cut]) + self.tail.squared_norms(scale[cut:])

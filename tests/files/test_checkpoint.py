@@ -1,0 +1,226 @@
+"""Checkpoints: what is saved comes back, other fits are refused, and only process 0 touches the file."""
+
+from dataclasses import asdict, fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from neuralsurv.errors import InputError
+from neuralsurv.estimator import stream_methods as streaming
+from neuralsurv.estimator.fit_kinds import USES, Kind
+from neuralsurv.files import checkpoint
+from neuralsurv.files.checkpoint import Checkpoint, fingerprint
+from neuralsurv.files.format import read, write
+from neuralsurv.inference.stream.processes import Alone
+from neuralsurv.inference.stream.snapshots import Snapshot
+from small_cohort import quick_default, small_cohort
+
+PRINT = {"rows": 10, "exposure": 1 / 3, "columns": ["a", "b"], "exact": True}
+TENSORS = {
+    "sums": torch.tensor([1 / 3, 1e-300, -2.0], dtype=torch.float64),
+    "empty": torch.zeros(0, dtype=torch.float64),
+}
+
+
+def snapshot():
+    return Snapshot("posterior", {"done": 7.0, "undefined": float("nan")}, TENSORS)
+
+
+def test_a_snapshot_and_the_constants_come_back_bit_for_bit(tmp_path):
+    file = tmp_path / "state"
+    first = Checkpoint(file, PRINT, Alone())
+    assert first.resumed("posterior") is None
+    first.constants["mode"] = torch.tensor([0.1], dtype=torch.float64)
+    first.offer(snapshot, now=True)
+    again = Checkpoint(file, PRINT, Alone())
+    found = again.resumed("posterior")
+    assert again.resumed("features") is None
+    assert found.numbers == {"done": 7.0}
+    assert found.tensors.keys() == TENSORS.keys()
+    assert all(torch.equal(found.tensors[name], TENSORS[name]) for name in TENSORS)
+    assert torch.equal(again.constants["mode"], first.constants["mode"])
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_it_saves_when_the_time_has_come(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    file = tmp_path / "state"
+    kept = Checkpoint(file, PRINT, Alone(), every=60)
+    kept.offer(snapshot)
+    assert not file.exists()
+    now[0] = 61
+    kept.offer(snapshot)
+    assert file.exists()
+    file.unlink()
+    now[0] = 100
+    kept.offer(snapshot)
+    assert not file.exists()
+
+
+class Second:
+    """Process 1 of 2, which hears what process 0 has found."""
+
+    rank, size = 1, 2
+
+    def __init__(self, heard):
+        self.heard = heard
+
+    def gather(self, item):
+        return [self.heard, item]
+
+
+def test_other_processes_hear_from_process_0_and_write_nothing(tmp_path):
+    file = tmp_path / "state"
+    constants = {"mode": torch.ones(1)}
+    kept = Checkpoint(file, PRINT, Second(("", snapshot(), constants)))
+    assert kept.resumed("posterior").numbers["done"] == 7
+    assert kept.constants is constants
+    kept.offer(snapshot, now=True)
+    assert not file.exists()
+    with pytest.raises(InputError, match="said by process 0"):
+        Checkpoint(file, PRINT, Second(("said by process 0", None, {})))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("rows", 11), ("exposure", 0.34), ("columns", ["a", "c"]), ("columns", ["a"]), ("exact", 1)]
+)
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path, name, value):
+    file = tmp_path / "state"
+    Checkpoint(file, PRINT, Alone()).offer(snapshot, now=True)
+    with pytest.raises(InputError, match=rf"belongs to another fit: {name}(\[1\])? is .* there and"):
+        Checkpoint(file, {**PRINT, name: value}, Alone())
+    # Rounding of sums over another number of processes is no other fit.
+    Checkpoint(file, {**PRINT, "exposure": np.nextafter(1 / 3, 1)}, Alone())
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path):
+    file = tmp_path / "model"
+    write(file, {"class": "NeuralSurv"}, {})
+    with pytest.raises(InputError, match="is not a checkpoint of a fit"):
+        Checkpoint(file, PRINT, Alone())
+    file.write_bytes(b"broken")
+    with pytest.raises(InputError, match="too short"):
+        Checkpoint(file, PRINT, Alone())
+    with pytest.raises(InputError, match="of the checkpoint does not exist"):
+        Checkpoint(tmp_path / "nowhere" / "state", PRINT, Alone())
+
+
+def test_a_fingerprint_holds_plain_values_only():
+    assert fingerprint(a=np.float64(0.5), b=np.arange(2), c=(None, True), d=np.inf) == {
+        "a": 0.5,
+        "b": [0, 1],
+        "c": [None, True],
+        "d": "inf",
+    }
+    with pytest.raises(TypeError, match="a value of type object cannot tell fits apart"):
+        fingerprint(a=object())
+
+
+@pytest.mark.parametrize("place", [0, 700, 4999])
+def test_long_arrays_and_lists_are_told_apart(place):
+    values = np.linspace(1, 2, 5000)
+    changed, swapped = values.copy(), values.copy()
+    changed[place] += 1e-3
+    swapped[[place, 300]] = values[[300, place]]
+    first = fingerprint(a=values)
+    assert len(first["a"]) < 10
+    assert all(checkpoint._difference("", first, fingerprint(a=other)) for other in (changed, swapped))
+    assert checkpoint._difference("", first, fingerprint(a=values * (1 + 1e-13))) is None
+    words = [str(value) for value in values]
+    assert fingerprint(a=words) != fingerprint(a=[*words[:place], "other", *words[place + 1 :]])
+
+
+def captured(monkeypatch, arguments=None, **parameters):
+    """Return what the fingerprint of a streamed fit is made of, and the fingerprint."""
+    found = []
+
+    def keep(**parts):
+        found.append(parts)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(streaming, "fingerprint", keep)
+    table = small_cohort(80).frame().assign(arm=["a", "b", None, "c"] * 20)
+    given = {"time": "years", "event": "died", "checkpoint": "state", "training_passes": 1, **(arguments or {})}
+    with pytest.raises(KeyboardInterrupt):
+        quick_default(**parameters).fit_stream([table], **given)
+    return found[0], fingerprint(**found[0])
+
+
+def variations(value):
+    """Yield the value with one thing changed, for everything in it: fields of dataclasses, elements, numbers."""
+    if is_dataclass(value):
+        for field in fields(value):
+            for name, changed in variations(getattr(value, field.name)):
+                yield f"{field.name}{name}", replace(value, **{field.name: changed})
+    elif isinstance(value, np.ndarray):
+        for place in range(len(value)):
+            changed = value.copy()
+            changed[place] += 0.1
+            yield f"[{place}]", changed
+    elif isinstance(value, tuple):
+        # Columns are checked when an encoding is made.
+        columns = bool(value) and is_dataclass(value[0])
+        yield " and more", (*value, replace(value[0], name="another") if columns else "another")
+        for place, item in enumerate(value):
+            for name, changed in variations(item):
+                yield f"[{place}]{name}", (*value[:place], changed, *value[place + 1 :])
+    elif isinstance(value, bool):
+        yield "", not value
+    elif isinstance(value, int | float | np.number):
+        yield "", value + 1 if np.isfinite(value) else 0.0
+    else:
+        yield "", f"{value} otherwise"
+
+
+def test_whatever_a_fit_depends_on_changes_the_fingerprint(monkeypatch):
+    parts, first = captured(monkeypatch)
+    assert set(parts) == {"choices", "plan", "columns", "cohort", "encoding", "rows", "seed"}
+    tried = 0
+    for part, value in parts.items():
+        for name, changed in variations(value):
+            other = fingerprint(**{**parts, part: changed})
+            assert checkpoint._difference("", first, other) is not None, (part, name)
+            tried += 1
+    assert tried > 100
+
+
+OTHERS = {
+    "hidden": (5,),
+    "activation": "relu",
+    "quadrature_points": 7,
+    "tolerance": 0.5,
+    "max_sweeps": 7,
+    "headroom": 40.0,
+    "standardise": False,
+    "random_state": 5,
+}
+NO_MATTER = {"draws", "verbose"}
+
+
+def test_a_parameter_that_a_streamed_fit_uses_changes_the_fingerprint(monkeypatch):
+    have = asdict(Kind("streamed", "default"))
+    ours = set(quick_default().get_params())
+    used = {name for name, needs in USES.items() if name in ours and needs.items() <= have.items()}
+    _, first = captured(monkeypatch)
+    for name in used - NO_MATTER - {"preset"}:
+        _, other = captured(monkeypatch, **{name: OTHERS[name]})
+        assert checkpoint._difference("", first, other) is not None, name
+
+
+@pytest.mark.parametrize(
+    "given", [{"training_passes": 2}, {"method": "mini-batch"}, {"directions": 3}, {"training_batch_size": 512}]
+)
+def test_an_argument_of_a_streamed_fit_changes_the_fingerprint(monkeypatch, given):
+    _, first = captured(monkeypatch)
+    _, other = captured(monkeypatch, arguments=given)
+    assert checkpoint._difference("", first, other) is not None
+
+
+def test_a_field_that_only_the_file_has_is_another_fit(tmp_path):
+    file = tmp_path / "state"
+    Checkpoint(file, {**PRINT, "more": 1}, Alone()).offer(snapshot, now=True)
+    assert read(file)[0]["fingerprint"]["more"] == 1
+    with pytest.raises(InputError, match="belongs to another fit: more is 1 there and None here"):
+        Checkpoint(file, PRINT, Alone())

@@ -1,0 +1,182 @@
+"""How neighbourhoods are chosen: ranks, hazard of all, relevances that the data have, and the fit with them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sksurv.nonparametric import nelson_aalen_estimator
+from torch import Tensor
+
+from inference.problems import simulated
+from neuralsurv.inference.choices import DEFAULT
+from neuralsurv.inference.default import fit as additive_fit
+from neuralsurv.inference.default import neighbourhood_choice
+from neuralsurv.inference.default.fit import fit_additive
+from neuralsurv.inference.default.neighbourhood_choice import choose_neighbourhoods, cumulative_hazard, find_relevance
+from neuralsurv.model.neighbourhoods import proximity
+
+
+def normal(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def cohort(rows: int, covariates: int = 4, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The hazard depends on the first two covariates together (on the sign of their product), and on no other."""
+    x = normal(rows, covariates, seed=seed)
+    rng = np.random.default_rng(seed)
+    rate = torch.exp(1.2 * torch.sign(x[:, 0] * x[:, 1]))
+    time = torch.from_numpy(rng.exponential(1, rows)) / rate
+    end = torch.from_numpy(rng.exponential(2, rows))
+    scale = float(torch.minimum(time, end).max())
+    one = torch.ones(rows, dtype=torch.float64)
+    return torch.minimum(time, end) / scale, time <= end, 0 * one, one, x
+
+
+# ---------------------------------------------------------------------------------------------------------- hazard
+
+
+def test_the_hazard_of_all_rows_is_that_of_nelson_and_aalen() -> None:
+    rng = np.random.default_rng(1)
+    time, event = rng.integers(1, 12, 60).astype(float), rng.random(60) < 0.6
+    at, steps = nelson_aalen_estimator(event, time)
+    expected = np.array([steps[np.searchsorted(at, t, side="right") - 1] for t in time])
+    zero, one = torch.zeros(60).double(), torch.ones(60).double()
+    found = cumulative_hazard(torch.from_numpy(time), torch.from_numpy(event), zero, one)
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
+
+
+def test_late_entry_and_weights_in_the_hazard_of_all_rows() -> None:
+    rows = simulated(50, entry=True, weight=True, seed=3)
+    time, event, entry, weight, _ = rows.arguments
+    found = cumulative_hazard(time, event, entry, weight)
+    for k in range(50):
+        total = 0.0
+        for t in sorted({float(t) for t in time[event]}):
+            if float(entry[k]) < t <= float(time[k]):
+                deaths = float(weight[event & (time == t)].sum())
+                total += deaths / float(weight[(entry < t) & (time >= t)].sum())
+        assert float(found[k]) == pytest.approx(total, abs=1e-12)
+    # As many events are expected as there are.
+    assert float(weight @ found) == pytest.approx(float(weight[event].sum()))
+
+
+# ------------------------------------------------------------------------------------------------------------ ranks
+
+
+def test_scores_have_mean_0_and_variance_1_and_do_not_see_outliers() -> None:
+    time, event, entry, weight, x = cohort(600)
+    x[0, 0] = 1e6
+    near = choose_neighbourhoods(time, event, entry, weight, x, count=30, seed=0)
+    scores = near.scores(x)
+    assert float(scores.abs().max()) < math.sqrt(3) + 1e-9
+    torch.testing.assert_close(scores.mean(0), torch.zeros(4).double(), rtol=0, atol=0.01)
+    torch.testing.assert_close(scores.var(0), torch.ones(4).double(), rtol=0, atol=0.02)
+    assert bool((scores[x[:, 1].argsort(), 1].diff() >= 0).all())
+
+
+def test_few_values_have_the_middle_of_their_share_as_rank() -> None:
+    x = torch.tensor([[0.0], [0.0], [0.0], [5.0]]).double()
+    values, ranks = neighbourhood_choice._rank_tables(x, torch.tensor([1.0, 1.0, 2.0, 4.0]).double())
+    assert values.tolist() == [[0.0, 5.0]]
+    assert ranks.tolist() == [[0.25, 0.75]]
+
+
+# -------------------------------------------------------------------------------------------------------- relevance
+
+
+def test_the_evidence_is_the_one_that_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start of the search, against the marginal density of a Gaussian in the space of the rows."""
+    scores, centres = normal(40, 2, seed=1), normal(6, 2, seed=2)
+    expected, surplus = normal(40, seed=3).abs() + 0.1, normal(40, seed=4)
+    seen: list[float] = []
+
+    def stop(loss, start, **options):
+        seen.append(-loss(start)[0])
+        return type("Found", (), {"x": start})
+
+    monkeypatch.setattr(neighbourhood_choice.scipy.optimize, "minimize", stop)
+    relevance = find_relevance(scores, centres, surplus, expected)
+    torch.testing.assert_close(relevance, torch.full((2,), 0.5).double())
+    kernel = proximity(centres, centres, relevance) + 1e-6 * torch.eye(6)
+    near = proximity(scores, centres, relevance)
+    centring = torch.eye(40).double() - expected / expected.sum()
+    covariance = 0.3 * centring @ near @ torch.linalg.inv(kernel) @ near.T @ centring.T
+    # log ∫ N(f; 0, C) exp(surplus·f − f·Λ·f/2) df, with f = Λ^(−1/2) h.
+    root = expected.sqrt()
+    whitened = torch.eye(40).double() + root[:, None] * covariance * root
+    told = surplus / root
+    inside = told @ (torch.eye(40).double() - torch.linalg.inv(whitened)) @ told
+    assert seen[0] == pytest.approx(float(inside / 2 - torch.logdet(whitened) / 2), rel=1e-6)
+
+
+def test_covariates_that_matter_are_told_from_those_that_do_not() -> None:
+    time, event, entry, weight, x = cohort(1200)
+    relevance = choose_neighbourhoods(time, event, entry, weight, x, count=50, seed=0).relevance
+    assert float(relevance[:2].min()) > 3 * float(relevance[2:].max())
+
+
+def test_columns_have_mean_0_and_together_a_variance_of_1() -> None:
+    time, event, entry, weight, x = cohort(500)
+    weight = torch.arange(1, 501).double()
+    near = choose_neighbourhoods(time, event, entry, weight, x, count=60, seed=0)
+    share = weight / weight.sum()
+    columns = near.columns(x)
+    torch.testing.assert_close(share @ columns, torch.zeros(near.size).double(), rtol=0, atol=1e-10)
+    assert float((share @ columns.square()).sum()) == pytest.approx(1, abs=1e-10)
+
+
+def test_with_all_rows_as_centres_the_columns_are_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbourhood_choice, "_LEAST_SHARE", 0.0)
+    time, event, entry, weight, x = cohort(80)
+    near = choose_neighbourhoods(time, event, entry, weight, x, count=80, seed=0)
+    columns = near.columns(x) + near.mean
+    kernel = proximity(near.scores(x), near.scores(x), near.relevance)
+    gram = columns @ columns.T
+    torch.testing.assert_close(gram / gram[0, 0], kernel / kernel[0, 0], rtol=0, atol=1e-8)
+
+
+# -------------------------------------------------------------------------------------------------------------- fit
+
+
+@pytest.fixture
+def low_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(additive_fit, "_ROWS_FOR_NEIGHBOURHOODS", (300, 50_000))
+
+
+FEW = replace(DEFAULT, neighbourhoods=60, average=False)
+
+
+@pytest.mark.usefixtures("low_bar")
+def test_a_fit_of_many_rows_has_them_in_place_of_the_network() -> None:
+    found = fit_additive(*cohort(300), FEW, seed=0)
+    network = found.likelihood.network
+    assert network.near is not None
+    assert len(network.near.centres) == 60
+    assert network.inner is None
+    assert not network.pairs
+    names = ["covariates", "neighbourhoods", "trend", "bumps", "changes", "changes of neighbourhoods"]
+    assert list(found.scales) == names
+    assert found.prior.unit[: network.linear_size - 1].min() == 1
+
+
+@pytest.mark.usefixtures("low_bar")
+@pytest.mark.parametrize(
+    ("rows", "covariates", "choices"),
+    [(299, 4, FEW), (300, 65, replace(FEW, hidden=(2,), pairs=False)), (300, 4, replace(FEW, neighbourhoods=0))],
+    ids=["few rows", "many covariates", "not wanted"],
+)
+def test_where_there_are_none(rows, covariates, choices) -> None:
+    found = fit_additive(*cohort(rows, covariates), replace(choices, hidden=(2,)), seed=0)
+    assert found.likelihood.network.near is None
+    assert found.likelihood.network.hidden == (2,)
+
+
+@pytest.mark.usefixtures("low_bar")
+def test_an_effect_that_only_a_neighbourhood_shows_is_found() -> None:
+    """Only the sign of a product matters; the score must see it, against a fit of the main effects alone."""
+    rows = cohort(700, seed=4)
+    near = fit_additive(*rows, FEW, seed=0)
+    main = fit_additive(*rows, replace(FEW, neighbourhoods=0, hidden=(), pairs=False), seed=0)
+    assert near.top.score > main.top.score + 20

@@ -1,0 +1,227 @@
+"""A gap or a level that training rows hardly show: the curve stays among the others, and the band gets wider."""
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from neuralsurv import NeuralSurv
+from neuralsurv.data.features import COMPLETIONS, Encoding
+
+# Rows of the table, and one gap or rare value in so many of them.
+TABLES = [(60, 25), (100, 25), (100, 100), (228, 228), (400, 25), (400, 100), (1000, 1000)]
+COLUMNS = ["age", "stage", "marker", "arm"]
+KINDS = ["level of two", "number of two", "level of three", "flag"]
+
+
+def turns(names):
+    """Two of the names for every table, in turn; one for the largest."""
+    pairs = [(*table, names[(k + half * 2) % 4]) for k, table in enumerate(TABLES) for half in (0, 1)]
+    return pairs[:-1]
+
+
+def cohort(rows, seed):
+    """Rows with two numbers and two categories that matter, events by a Weibull law, a third of them censored."""
+    rng = np.random.default_rng(seed)
+    age, marker = rng.normal(60, 10, rows), rng.exponential(2.0, rows)
+    arm, stage = rng.choice(["a", "b"], rows), rng.choice(["I", "II", "III"], rows, p=[0.5, 0.3, 0.2])
+    effect = 0.04 * (age - 60) + 0.2 * marker + 0.5 * (arm == "b") + 0.6 * (stage == "III")
+    time = 10 * (rng.exponential(size=rows) * np.exp(-effect)) ** (1 / 1.3)
+    end = rng.uniform(0, 25, rows)
+    table = pd.DataFrame({"age": age, "marker": marker, "arm": arm, "stage": stage})
+    return table.assign(time=np.minimum(time, end) + 0.01, died=time <= end), rng
+
+
+def log_risk(curves):
+    """The log cumulative hazard of every draw, on which a band is as wide for high as for low survival."""
+    return np.log(-np.log(np.clip(curves.draws, 1e-300, 1 - 1e-12)))
+
+
+def ends(values):
+    """The middle and both ends of the 90 % band."""
+    return np.median(values, axis=0), *np.quantile(values, [0.05, 0.95], axis=0)
+
+
+@pytest.mark.parametrize(("rows", "one_in", "column"), turns(COLUMNS))
+def test_a_rare_gap_leaves_the_curve_among_the_others_and_widens_the_band(rows, one_in, column):
+    table, rng = cohort(rows, seed=[rows, one_in])
+    table.loc[rng.choice(rows, max(1, rows // one_in), replace=False), column] = None
+    model = NeuralSurv(random_state=0, draws=400).fit(table, time="time", event="died")
+    people = table.dropna().drop(columns=["time", "died"]).head(6)
+    times = np.quantile(table.time[table.died], [0.25, 0.5, 0.75])
+    gone = people.assign(**{column: np.nan if table[column].dtype == float else None})
+    middle, low, high = ends(log_risk(model.predict_survival(gone, times)))
+    observed = table[column].dropna()
+    values = np.quantile(observed, np.linspace(0, 1, 9)) if observed.dtype == float else observed.unique()
+    curves = [ends(log_risk(model.predict_survival(people.assign(**{column: value}), times))) for value in values]
+    lowest, highest = np.min([c[1] for c in curves], axis=0), np.max([c[2] for c in curves], axis=0)
+    margin = (highest - lowest) / 10
+    assert ((lowest - margin <= middle) & (middle <= highest + margin)).all()
+    # With the commonest value known the band is narrower, at most by chance not.
+    usual = curves[len(curves) // 2] if observed.dtype == float else curves[list(values).index(observed.mode()[0])]
+    assert np.mean((high - low) / (usual[2] - usual[1])) > 1.0
+    assert ((high - low) / (usual[2] - usual[1]) > 0.8).all()
+
+
+@pytest.mark.parametrize(("rows", "one_in", "kind"), turns(KINDS))
+def test_a_rare_value_leaves_the_curve_near_the_others_and_widens_the_band(rows, one_in, kind):
+    table, rng = cohort(rows, seed=[rows, one_in, 1])
+    usual, rare = {"level of two": ("no", "yes"), "number of two": (0, 1), "flag": (False, True)}.get(kind, ("x", "z"))
+    values = rng.choice(["x", "y"], rows) if kind == "level of three" else np.full(rows, usual, dtype=object)
+    values[rng.choice(rows, max(1, rows // one_in), replace=False)] = rare
+    table.insert(0, "extra", pd.Series(values).infer_objects())
+    model = NeuralSurv(random_state=0, draws=400).fit(table, time="time", event="died")
+    people = table[table.extra == usual].drop(columns=["time", "died"]).head(6)
+    times = np.quantile(table.time[table.died], [0.25, 0.5, 0.75])
+    middle, low, high = ends(log_risk(model.predict_survival(people.assign(extra=rare), times)))
+    before, lower, upper = ends(log_risk(model.predict_survival(people, times)))
+    # The value tells nothing here: a factor of ten in the hazard would be an artefact of the scale.
+    assert np.abs(middle - before).max() < np.log(10)
+    assert (low < upper).all()
+    assert (high > lower).all()
+    assert np.mean((high - low) / (upper - lower)) > 1.0
+
+
+def test_lung_with_one_gap_in_167():
+    """One missing value among all rows used to put a person 13 standard deviations out, at S = 0.00003."""
+    table, _ = cohort(167, seed=5)
+    table["ecog"] = np.random.default_rng(5).choice([0.0, 1.0, 2.0], 167)
+    table.loc[[3], "ecog"] = np.nan
+    table.loc[3, ["time", "died"]] = (0.05, True)
+    model = NeuralSurv(random_state=0).fit(table, time="time", event="died")
+    person = table.drop(columns=["time", "died"]).iloc[[3]]
+    known = [model.predict_survival(person.assign(ecog=value), [5.0]) for value in (0.0, 1.0, 2.0)]
+    found = model.predict_survival(person, [5.0])
+    means = [float(curve.mean.iloc[0, 0]) for curve in known]
+    assert min(means) <= float(found.mean.iloc[0, 0]) <= max(means)
+
+
+@pytest.fixture(scope="module")
+def model():
+    table, rng = cohort(200, seed=2)
+    for column, count in {"age": 3, "marker": 60, "stage": 2}.items():
+        table.loc[rng.choice(200, count, replace=False), column] = None
+    return NeuralSurv(random_state=0, draws=200).fit(table, time="time", event="died")
+
+
+@pytest.fixture(scope="module")
+def people():
+    whole = cohort(5, seed=3)[0].drop(columns=["time", "died"])
+    whole.index = pd.Index(list("abcde"))
+    whole.loc["b", "age"] = np.nan
+    whole.loc["d", ["marker", "stage"]] = [np.nan, None]
+    return whole
+
+
+class TestFilled:
+    def test_indicators_only_of_gaps_with_enough_events(self, model):
+        assert [name for name in model.encoding_.outputs if "missing" in name] == ["marker missing"]
+
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda m, p: m.predict_survival(p, [1.0, 5.0]),
+            lambda m, p: m.predict_cumulative_hazard(p, [1.0, 5.0]),
+            lambda m, p: m.predict_hazard(p, [1.0, 5.0]),
+            lambda m, p: m.predict_g(p, [1.0, 5.0]),
+            lambda m, p: m.predict_conditional_survival(p, [3.0, 5.0], 1.0),
+            lambda m, p: m.predict_quantile(p, [0.3, 0.5]),
+            lambda m, p: m.predict_event_time(p),
+            lambda m, p: m.predict_rmst(p, 5.0),
+            lambda m, p: m.predict_difference(p, p.iloc[[0]], [1.0, 5.0]),
+            lambda m, p: m.predict_difference(p.iloc[[0, 0, 0, 0, 0]].set_axis(p.index), p, horizon=5.0),
+        ],
+    )
+    def test_every_quantity_names_what_was_filled_in(self, model, people, ask):
+        found = ask(model, people)
+        assert found.filled == ((), ("age",), (), ("marker", "stage"), ())
+        frame = found.to_frame()
+        named = frame.groupby(frame.columns[0], sort=False)["filled_in"].first()
+        assert named.to_dict() == {"a": "", "b": "age", "c": "", "d": "marker, stage", "e": ""}
+        assert found.head(3).filled == ((), ("age",), ())
+
+    def test_others_in_the_table_change_nothing(self, model, people):
+        alone, found = (model.predict_survival(rows, [1.0, 5.0]).draws for rows in (people.iloc[[1, 3]], people))
+        np.testing.assert_allclose(alone, found[:, [1, 3]], rtol=1e-9)
+
+    def test_nothing_is_named_where_nothing_is_missing(self, model, people):
+        found = model.predict_survival(people.dropna(), [1.0])
+        assert found.filled == ()
+        assert "filled_in" not in found.to_frame()
+
+    def test_paths_name_the_gaps_of_all_episodes(self, model, people):
+        episodes = people.iloc[[0, 1, 3, 4]]
+        found = model.predict_survival_path(
+            episodes, [1.0, 2.0], entry=[0, 1, 0, 1], time=[1, 2, 1, 2], id=["u", "u", "v", "v"]
+        )
+        assert found.filled == (("age",), ("marker", "stage"))
+        assert (np.diff(found.draws, axis=2) <= 0).all()
+
+    def test_draws_take_turns_with_the_completions(self, model, people):
+        """Each draw is the curve of one complete person: the plain computation, completion by completion."""
+        times, person = [1.0, 5.0, 9.0], people.loc[["d"]]
+        found = model.predict_survival(person, times).draws
+        predictor = model._predictor(person)
+        x = predictor.encode(person)
+        for k, values in enumerate(model.encoding_.completions()):
+            filled = x.clone()
+            filled[x.isnan()] = x.new_tensor(values)[x[0].isnan()]
+            curve = predictor.cumulative(predictor.draws(), predictor.scaled(np.array(times)), filled).neg().exp()
+            np.testing.assert_allclose(found[k::COMPLETIONS], curve[k::COMPLETIONS], rtol=1e-12)
+
+    def test_fewer_draws_than_completions(self, model, people):
+        few = copy.copy(model).set_params(draws=3)
+        assert few.predict_survival(people, [1.0]).draws.shape == (3, 5, 1)
+
+
+def test_the_same_encoding_whether_rows_are_cut_or_not():
+    """Whether a gap gets an indicator must not depend on how follow-up is cut into episodes."""
+    table, rng = cohort(120, seed=8)
+    table.loc[rng.choice(120, 18, replace=False), "age"] = np.nan
+    first = table.assign(entry=0.0)
+    late = first[first.time > 2.0]
+    cut = pd.concat(
+        [first.assign(time=first.time.clip(upper=2.0), died=first.died & (first.time <= 2.0)), late.assign(entry=2.0)]
+    )
+    whole = NeuralSurv(random_state=0).fit(first, time="time", event="died", entry="entry").encoding_
+    pieces = NeuralSurv(random_state=0).fit(cut, time="time", event="died", entry="entry").encoding_
+    assert whole.columns == pieces.columns
+    np.testing.assert_array_equal(whole.scale, pieces.scale)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.3, 0.1, 0.05, 0.01])
+def test_scale_of_two_values(share):
+    rows = 400
+    flag = (np.arange(rows) < share * rows).astype(float)
+    frame = pd.DataFrame({"number": 10 + 30 * flag, "text": np.where(flag == 1, "yes", "no"), "other": np.arange(rows)})
+    scale = Encoding.fit(frame, np.ones(rows)).scale
+    spread = max(np.sqrt(share * (1 - share)), 0.25)
+    np.testing.assert_allclose(scale[:2], [30 * spread, spread])
+    np.testing.assert_allclose(scale[2], frame.other.std(ddof=0))
+
+
+def test_completions_are_spread_like_the_training_values():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(60, 10, 4000),
+            "count": rng.poisson(0.3, 4000),
+            "flag": rng.choice([2.0, 5.0], 4000, p=[0.8, 0.2]),
+            "sex": rng.choice(["f", "m"], 4000, p=[0.25, 0.75]),
+            "site": rng.choice(list("abc"), 4000, p=[0.5, 0.3, 0.2]),
+        }
+    )
+    encoding = Encoding.fit(frame, np.ones(4000), standardise=False)
+    values = pd.DataFrame(encoding.completions(), columns=encoding.outputs)
+    assert abs(values.age.mean() - 60) < 1
+    assert abs(values.age.std() - 10) < 1
+    assert values["count"].between(0, frame["count"].max()).all()
+    assert sorted(values.flag) == [2.0] * 16 + [5.0] * 4
+    assert values["sex=m"].sum() == 15
+    assert values[["site=a", "site=b", "site=c"]].sum().tolist() == [10, 6, 4]
+    # Several gaps vary independently of each other.
+    correlations = values[["age", "flag", "sex=m", "site=a"]].corr().to_numpy()[np.triu_indices(4, 1)]
+    assert np.abs(correlations).max() < 0.6
+    scaled = Encoding.fit(frame, np.ones(4000))
+    np.testing.assert_allclose(scaled.completions() * scaled.scale + scaled.center, values, atol=1e-9)
