@@ -3,6 +3,8 @@
 import errno
 import os
 import signal
+import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -167,21 +169,32 @@ def test_two_processes_write_one_file_and_a_reader_always_sees_a_whole_one(tmp_p
     path = tmp_path / "model"
     write(path, {"which": "old"}, OLD)
 
+    enough = tmp_path.with_name(tmp_path.name + "-enough")  # beside the folder, whose content is compared below
+
     def writer(which, tensors):
         def work():
-            for _ in range(60):
+            written = 0
+            while not enough.exists():
                 write(path, {"which": which}, tensors)
-            return 60
+                written += 1
+            return written
 
         return work
 
-    writers = [Child(writer("old", OLD)), Child(writer("new", NEW))]
-
     def reader():
-        seen = [content(path) for _ in range(150)]
-        return {name: seen.count(name) for name in ("old", "new")}
+        # However the processes take turns, it reads until it has seen the work of both.
+        seen = Counter()
+        deadline = time.monotonic() + 120
+        while (seen.total() < 150 or len(seen) < 2) and time.monotonic() < deadline:
+            seen[content(path)] += 1
+        return seen
 
-    seen = in_child(reader)
-    assert [child.wait() for child in writers] == [(0, 60), (0, 60)]
-    assert min(seen.values()) > 0, "the reader saw one of the two only, so nothing was shown"
+    writers = [Child(writer("old", OLD)), Child(writer("new", NEW))]
+    try:
+        seen = in_child(reader)
+    finally:
+        enough.touch()
+        finished = [child.wait() for child in writers]
+    assert set(seen) == {"old", "new"}
+    assert all(status == 0 and written > 0 for status, written in finished)
     assert os.listdir(tmp_path) == ["model"]
