@@ -9,13 +9,20 @@ if TYPE_CHECKING:
     from neuralsurv import metrics
     from neuralsurv.estimator.model_file import load
     from neuralsurv.estimator.neuralsurv import NeuralSurv
+    from neuralsurv.estimator.own_network import OwnNetwork
+    from neuralsurv.estimator.paper import PaperNeuralSurv
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["NeuralSurv", "__version__", "load", "metrics"]
+__all__ = ["NeuralSurv", "OwnNetwork", "PaperNeuralSurv", "__version__", "load", "metrics"]
 
 # Imported when first used: torch, pandas and scikit-learn take seconds that a command line or a worker may not need.
-_HOMES = {"NeuralSurv": "neuralsurv.estimator.neuralsurv", "load": "neuralsurv.estimator.model_file"}
+_HOMES = {
+    "NeuralSurv": "neuralsurv.estimator.neuralsurv",
+    "OwnNetwork": "neuralsurv.estimator.own_network",
+    "PaperNeuralSurv": "neuralsurv.estimator.paper",
+    "load": "neuralsurv.estimator.model_file",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.base import clone
 
 from neuralsurv.cli.folds import Fold, fold_tables
 from neuralsurv.cli.ridge_cox import fit_ridge_cox
@@ -17,6 +18,7 @@ from neuralsurv.cli.start import interrupted
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError, NeuralSurvWarning
+from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.metrics import (
     antolini_concordance,
     censoring_horizon,
@@ -71,7 +73,7 @@ def compare(
     covariates: pd.DataFrame,
     outcome: Outcome,
     folds: list[Fold],
-    parameters: dict[str, Any],
+    model: SurvivalEstimator,
     *,
     penalty: float,
     horizon: float | None,
@@ -85,8 +87,8 @@ def compare(
         The cohort.
     folds : list of Fold
         The splits.
-    parameters : dict
-        Arguments of :class:`neuralsurv.NeuralSurv`.
+    model : SurvivalEstimator
+        Our estimator; a copy is fitted in every fold.
     penalty : float
         Penalty of the ridge Cox model.
     horizon : float, optional
@@ -96,7 +98,7 @@ def compare(
     """
     scores = Scores(horizon=_horizon(outcome, folds, horizon))
     methods: dict[str, Curves] = {
-        NEURALSURV: _neuralsurv(parameters, scores.warnings),
+        NEURALSURV: _neuralsurv(model, scores.warnings),
         RIDGE_COX: _ridge_cox(penalty),
         KAPLAN_MEIER: _kaplan_meier,
     }
@@ -191,13 +193,11 @@ def _fold_scores(
     return found
 
 
-def _neuralsurv(parameters: dict[str, Any], heard: Counter[str]) -> Curves:
-    from neuralsurv import NeuralSurv
-
+def _neuralsurv(estimator: SurvivalEstimator, heard: Counter[str]) -> Curves:
     def curves(train_x: pd.DataFrame, train: Outcome, test_x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", NeuralSurvWarning)
-            model = NeuralSurv(**parameters).fit(train_x, train)
+            model = clone(estimator).fit(train_x, train)
         if model.diagnostics_.interrupted or interrupted():
             # The estimator keeps what it has when it is interrupted; here the user wants the whole work to end.
             raise KeyboardInterrupt

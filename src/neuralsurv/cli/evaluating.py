@@ -71,14 +71,14 @@ def _evaluate(
     cohort = usable_cohort(read_cohort(settings), messages)
     outcome = cohort.outcome()
     outcome.check_fittable()
-    from neuralsurv.cli.modelling import estimator_arguments
+    from neuralsurv.cli.modelling import make_estimator
 
-    parameters = {**estimator_arguments(given), "verbose": False}
-    seed = parameters["random_state"]
+    model = make_estimator(given, verbose=False)
+    seed = model.random_state
     folds = make_folds(outcome, cohort.subject, plan.folds, plan.repeats, seed if isinstance(seed, int) else 0)
     with messages.steps("evaluating", len(folds) * len(METHODS)) as advance:
         scores = compare(
-            cohort.covariates, outcome, folds, parameters,
+            cohort.covariates, outcome, folds, model,
             penalty=plan.penalty, horizon=plan.horizon, advance=advance,
         )  # fmt: skip
     _remarks(scores, len(folds), messages)

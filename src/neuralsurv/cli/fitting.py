@@ -20,7 +20,7 @@ from neuralsurv.cli.usable import described, drop_unusable, many_levels, remarks
 from neuralsurv.errors import InputError
 
 if TYPE_CHECKING:
-    from neuralsurv.estimator.neuralsurv import NeuralSurv
+    from neuralsurv.estimator.base import SurvivalEstimator
 
 _MOST_COLUMNS_SHOWN = 40
 
@@ -73,18 +73,19 @@ def _fit(
     cohort = usable_cohort(read_cohort(settings), messages)
     cohort.outcome().check_fittable()
     # Imported late: the estimator takes seconds that a mistake in the table should not cost.
-    from neuralsurv.cli.modelling import estimator_arguments, fitted, warn_of_large_file
+    from neuralsurv.cli.modelling import fitted, make_estimator, warn_of_large_file
     from neuralsurv.estimator.model_file import save
 
-    parameters = estimator_arguments(given)
-    warn_of_large_file(cohort, parameters, messages)
+    model = make_estimator(given)
+    warn_of_large_file(cohort, model, messages)
     began = time.perf_counter()
-    model = fitted(cohort, parameters, messages)
+    model = fitted(cohort, model, messages)
     seconds = time.perf_counter() - began
     model.fitted_ = replace(model.fitted_, roles=kept_roles(cohort))
     save(model, out, replace=force)
     if write_config is not None:
-        write_text(write_config, config_text(settings, parameters, out, write_config.parent), force=force)
+        text = config_text(settings, {"random_state": 0, **given}, out, write_config.parent)
+        write_text(write_config, text, force=force)
     _tell(model, cohort, out, write_config, seconds, messages)
     if model.diagnostics_.interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -109,7 +110,7 @@ def usable_cohort(cohort: CohortTable, messages: Messages) -> CohortTable:
 
 
 def _tell(
-    model: NeuralSurv, cohort: CohortTable, out: Path, config: Path | None, seconds: float, messages: Messages
+    model: SurvivalEstimator, cohort: CohortTable, out: Path, config: Path | None, seconds: float, messages: Messages
 ) -> None:
     columns = described(model.encoding_.columns, cohort.covariates)
     shown = columns[:_MOST_COLUMNS_SHOWN]
@@ -121,6 +122,9 @@ def _tell(
     if config is not None:
         messages.say(f"wrote {config}; repeat this run with: neuralsurv fit --config {config} --force")
     messages.say(f"next: neuralsurv predict {out} people.csv --picture curves.png")
+    # Imported late, as above.
+    from neuralsurv.cli.modelling import shown_parameters
+
     found = model.diagnostics_
     messages.result(
         model=str(out),
@@ -135,5 +139,5 @@ def _tell(
         seconds=round(seconds, 3),
         converged=found.converged,
         elbo=float(model.elbo_[-1]),
-        parameters={name: value for name, value in model.get_params().items() if name not in ("verbose", "warm_start")},
+        parameters=shown_parameters(model),
     )

@@ -10,38 +10,55 @@ from typing import Any
 from neuralsurv.cli.cohort import CohortTable
 from neuralsurv.cli.messages import Messages
 from neuralsurv.data.features import Encoding
-from neuralsurv.errors import NeuralSurvWarning
-from neuralsurv.estimator.fit_kinds import CHOICES
+from neuralsurv.errors import InputError, NeuralSurvWarning
+from neuralsurv.estimator.base import SurvivalEstimator
+from neuralsurv.estimator.model_file import load
 from neuralsurv.estimator.neuralsurv import NeuralSurv
-from neuralsurv.inference.choices import resolve
-from neuralsurv.inference.footprint import model_file_bytes
+from neuralsurv.estimator.paper import PaperNeuralSurv
 from neuralsurv.names import check_known
 
+PRESETS: dict[str, type[NeuralSurv] | type[PaperNeuralSurv]] = {"default": NeuralSurv, "paper": PaperNeuralSurv}
 # Files above this size (in bytes) are worth a warning.
 LARGE_FILE = 100e6
 _MANY_OUTPUTS = 20
-# What a command sets itself.
-_OURS = ("self", "verbose", "warm_start")
+# What a command sets itself, or cannot give.
+_OURS = ("verbose", "warm_start", "network")
 
 
-def estimator_arguments(given: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments of the estimator, their names checked and the seed set."""
-    known = [name for name in inspect.signature(NeuralSurv.__init__).parameters if name not in _OURS]
+def make_estimator(given: dict[str, Any], **more: Any) -> SurvivalEstimator:
+    """Return the estimator of the arguments of a command line: the preset and its parameters, names checked.
+
+    Parameters
+    ----------
+    given : dict
+        Arguments by name, ``preset`` among them; the seed is 0 if not given.
+    more
+        Further parameters that the command sets itself.
+    """
+    preset = given.get("preset", "default")
+    if preset not in PRESETS:
+        raise InputError(f"preset {preset!r} is not known; use one of {', '.join(PRESETS)}.")
+    kind = PRESETS[preset]
+    known = [name for name in inspect.signature(kind).parameters if name not in _OURS]
     for name in given:
-        check_known(name, known, what="setting", where="--set or [model]")
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    return {"random_state": 0, **values}
+        check_known(name, ["preset", *known], what="setting", where=f"--set or [model] for --preset {preset}")
+    values: dict[str, Any] = {"random_state": 0, **more}
+    values |= {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    values.pop("preset", None)
+    return kind(**values)
 
 
-def warn_of_large_file(cohort: CohortTable, parameters: dict[str, Any], messages: Messages) -> None:
+def shown_parameters(model: SurvivalEstimator) -> dict[str, Any]:
+    """Return the parameters of an estimator that a user of a command can set."""
+    return {name: value for name, value in model.get_params(deep=False).items() if name not in _OURS}
+
+
+def warn_of_large_file(cohort: CohortTable, model: SurvivalEstimator, messages: Messages) -> None:
     """Say before a long fit that the file it ends in will be large, and what makes it so."""
-    model = NeuralSurv(**parameters)
-    chosen = {name: value for name, value in model.get_params().items() if name in CHOICES}
     outcome = cohort.outcome()
     columns = Encoding.fit(cohort.covariates, outcome.risk_weight()).columns
     width = sum(len(column.outputs) for column in columns)
-    draws = int(model.draws) if model.inference in ("gibbs", "importance") else 0
-    size = model_file_bytes(len(outcome), int(outcome.event.sum()), width, resolve(**chosen), draws)
+    size = model._file_bytes(len(outcome), int(outcome.event.sum()), width)
     if size > LARGE_FILE:
         widest = max(columns, key=lambda column: len(column.outputs))
         most = f", {len(widest.outputs)} of them from {widest.name!r}" if len(widest.outputs) > _MANY_OUTPUTS else ""
@@ -51,22 +68,22 @@ def warn_of_large_file(cohort: CohortTable, parameters: dict[str, Any], messages
         )
 
 
-def fitted(cohort: CohortTable, parameters: dict[str, Any], messages: Messages) -> NeuralSurv:
+def fitted(cohort: CohortTable, model: SurvivalEstimator, messages: Messages) -> SurvivalEstimator:
     """Fit the estimator to a table, and pass its warnings on."""
-    model = NeuralSurv(**parameters, verbose=messages.progress)
+    model.set_params(verbose=messages.progress)
+    roles = dict(cohort.roles)
+    weight = roles.pop("weight", None)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NeuralSurvWarning)
-        model.fit(cohort.frame, **cohort.roles)
+        model.fit(cohort.frame, **roles, sample_weight=weight)
     for item in caught:
         if issubclass(item.category, NeuralSurvWarning):
             messages.warn(str(item.message))
     return model
 
 
-def opened(path: Path, messages: Messages) -> NeuralSurv:
+def opened(path: Path, messages: Messages) -> SurvivalEstimator:
     """Open a model file."""
-    from neuralsurv.estimator.model_file import load
-
     model = load(path)
     model.set_params(verbose=messages.progress)
     return model

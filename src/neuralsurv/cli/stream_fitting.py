@@ -134,11 +134,13 @@ def _fit(
 ) -> None:
     first = int(os.environ.get("RANK", "0")) == 0
     features = _features(settings, messages if first else Messages(quiet=True))
-    from neuralsurv.cli.modelling import estimator_arguments
+    from neuralsurv.cli.modelling import make_estimator
     from neuralsurv.estimator.model_file import save
     from neuralsurv.estimator.neuralsurv import NeuralSurv
 
-    model = NeuralSurv(**estimator_arguments(given), verbose=messages.progress)
+    model = make_estimator(given, verbose=messages.progress)
+    if not isinstance(model, NeuralSurv):
+        raise InputError("fit-stream is for the default model; --preset paper needs all rows in memory: use fit.")
     began = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught, _told_to_stop(stream.checkpoint):
         warnings.simplefilter("always", NeuralSurvWarning)
@@ -147,7 +149,7 @@ def _fit(
             time=str(settings.time),
             event=str(settings.event),
             entry=settings.entry,
-            weight=settings.weight,
+            sample_weight=settings.weight,
             features=features,
             **stream.arguments(),
         )

@@ -1,4 +1,4 @@
-"""Canonical rows: the same cohort, however it was written down, as the same numbers to the last bit.
+"""The canonical form of a cohort: the same cohort, however it was written down, as the same numbers to the last bit.
 
 The likelihood does not change when rows change places, when a row of weight 2 is written twice, when a row is cut in
 two at an inner time, or when time is counted in another unit. A search that starts from these rows should not change
@@ -8,38 +8,16 @@ and merged where the likelihood allows it, rounded far below what data can say, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
+import torch
+
+from neuralsurv.data.cohort import Cohort
 
 # Numbers are kept to this many binary digits (a relative 1.5e-11): enough for any data, and coarse enough that the
 # rounding of another unit of time or another order of summation does not show.
 _DIGITS = 36
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows in scaled time.
-
-    Attributes
-    ----------
-    time, entry, weight : ndarray of shape (N,)
-        Scaled time and entry, row weight.
-    event : bool ndarray of shape (N,)
-        Event flags.
-    x : ndarray of shape (N, p)
-        Encoded covariates.
-    """
-
-    time: np.ndarray
-    event: np.ndarray
-    entry: np.ndarray
-    weight: np.ndarray
-    x: np.ndarray
-
-    def take(self, rows: np.ndarray) -> Rows:
-        """Return some of the rows."""
-        return Rows(self.time[rows], self.event[rows], self.entry[rows], self.weight[rows], self.x[rows])
 
 
 def coarse(values: np.ndarray) -> np.ndarray:
@@ -56,53 +34,53 @@ def coarse(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.ldexp(np.round(np.ldexp(fraction, _DIGITS)), exponent - _DIGITS))
 
 
-def canonical_rows(rows: Rows) -> Rows:
+def canonical_cohort(cohort: Cohort) -> Cohort:
     """Return the canonical form of a cohort: rounded, merged, joined and sorted.
 
     Parameters
     ----------
-    rows : Rows
+    cohort : Cohort
         Rows in any order, possibly repeated or cut in pieces.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from neuralsurv.data.canonical import Rows, canonical_rows
-    >>> x, one = np.zeros((2, 1)), np.ones(2)
-    >>> cut = Rows(np.array([0.4, 1.0]), np.array([False, True]), np.array([0.0, 0.4]), one, x)
-    >>> canonical_rows(cut).time, canonical_rows(cut).entry
-    (array([1.]), array([0.]))
+    >>> from neuralsurv.data.canonical import canonical_cohort
+    >>> from neuralsurv.data.cohort import Cohort
+    >>> ends, starts = np.array([0.4, 1.0]), np.array([0.0, 0.4])
+    >>> cut = Cohort.of(ends, np.array([False, True]), starts, np.ones(2), np.zeros((2, 1)))
+    >>> canonical_cohort(cut).time.tolist(), canonical_cohort(cut).entry.tolist()
+    ([1.0], [0.0])
     """
-    rounded = Rows(coarse(rows.time), rows.event, coarse(rows.entry), rows.weight, rows.x)
+    time, entry = cohort.time.numpy(), cohort.entry.numpy()
     # Two close ends may meet when rounded; such a row would have no time at risk.
-    apart = rounded.entry < rounded.time
-    time, entry = np.where(apart, rounded.time, rows.time), np.where(apart, rounded.entry, rows.entry)
-    rounded = Rows(time, rounded.event, entry, rounded.weight, rounded.x)
-    return _merge(_join(_merge(rounded)))
+    apart = coarse(entry) < coarse(time)
+    time, entry = np.where(apart, coarse(time), time), np.where(apart, coarse(entry), entry)
+    return _merge(_join(_merge(replace(cohort, time=torch.from_numpy(time), entry=torch.from_numpy(entry)))))
 
 
-def _merge(rows: Rows) -> Rows:
+def _merge(cohort: Cohort) -> Cohort:
     """Sort the rows, and make one of all that are equal but for their weight."""
-    same = np.column_stack([rows.x, rows.event, rows.entry, rows.time])
+    same = np.column_stack([cohort.x, cohort.event, cohort.entry, cohort.time])
     # The last key counts most; the weight, first, only orders rows that are equal otherwise.
-    order = np.lexsort(np.column_stack([rows.weight, same]).T)
-    rows, same = rows.take(order), same[order]
+    order = np.lexsort(np.column_stack([cohort.weight, same]).T)
+    cohort, same = cohort.take(torch.from_numpy(order)), same[order]
     starts = np.flatnonzero(np.concatenate([[True], (same[1:] != same[:-1]).any(axis=1)]))
-    merged = rows.take(starts)
-    return Rows(merged.time, merged.event, merged.entry, np.add.reduceat(rows.weight, starts), merged.x)
+    merged = cohort.take(torch.from_numpy(starts))
+    return replace(merged, weight=torch.from_numpy(np.add.reduceat(cohort.weight.numpy(), starts)))
 
 
-def _join(rows: Rows) -> Rows:
+def _join(cohort: Cohort) -> Cohort:
     """Join a piece without event to the piece that goes on where it ends, with the same covariates and weight."""
-    if not (rows.entry > 0).any():
-        return rows
-    alike = np.unique(np.column_stack([rows.x, rows.weight]), axis=0, return_inverse=True)[1].reshape(-1)
+    if not bool((cohort.entry > 0).any()):
+        return cohort
+    alike = np.unique(np.column_stack([cohort.x, cohort.weight]), axis=0, return_inverse=True)[1].reshape(-1)
+    entry, time, event = cohort.entry.numpy(), cohort.time.numpy().copy(), cohort.event.numpy().copy()
     waiting: dict[tuple[int, float], list[int]] = {}
-    for row in range(len(rows.time)):
-        waiting.setdefault((int(alike[row]), float(rows.entry[row])), []).append(row)
-    time, event = rows.time.copy(), rows.event.copy()
+    for row in range(len(time)):
+        waiting.setdefault((int(alike[row]), float(entry[row])), []).append(row)
     gone = np.zeros(len(time), dtype=bool)
-    for row in np.argsort(rows.entry, kind="stable"):
+    for row in np.argsort(entry, kind="stable"):
         while not gone[row] and not event[row]:
             following = waiting.get((int(alike[row]), float(time[row])))
             if not following:
@@ -110,4 +88,5 @@ def _join(rows: Rows) -> Rows:
             piece = following.pop()
             time[row], event[row] = time[piece], event[piece]
             gone[piece] = True
-    return Rows(time, event, rows.entry, rows.weight, rows.x).take(~gone)
+    joined = replace(cohort, time=torch.from_numpy(time), event=torch.from_numpy(event))
+    return joined.take(torch.from_numpy(~gone))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from neuralsurv.data.features import Encoding
-from neuralsurv.estimator.diagnostics import Diagnostics
 from neuralsurv.model.prior import Gamma, Held
+from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
 
 # More unique training times than this are thinned to quantiles for the curves that scikit-survival calls.

@@ -13,32 +13,38 @@ import numpy as np
 
 from neuralsurv.data.features import Column, Encoding
 from neuralsurv.errors import InputError, NeuralSurvWarning, StorageError
-from neuralsurv.estimator.diagnostics import Diagnostics
+from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.fitted import Fitted
 from neuralsurv.estimator.neuralsurv import NeuralSurv
+from neuralsurv.estimator.own_network import own_network
+from neuralsurv.estimator.paper import PaperNeuralSurv
 from neuralsurv.files.format import Fields, read, write
 from neuralsurv.files.posterior_part import phi_table, posterior_parts, read_phi, read_posterior, stored_tensor
-from neuralsurv.inference.choices import DefaultChoices, PaperChoices
 from neuralsurv.posterior.concerns import WARNINGS
+from neuralsurv.posterior.diagnostics import Diagnostics
 
 # The only classes a file can name.
-_REGISTRY = {"NeuralSurv": NeuralSurv}
+_REGISTRY: dict[str, type[NeuralSurv] | type[PaperNeuralSurv]] = {
+    "NeuralSurv": NeuralSurv,
+    "PaperNeuralSurv": PaperNeuralSurv,
+}
 # A few bytes of a file say how many draws a prediction makes.
 _MOST_DRAWS = 10**6
 _MOST_AXES = 16
 
 
-def save(model: NeuralSurv, path: str | os.PathLike[str], *, replace: bool = True) -> None:
+def save(model: SurvivalEstimator, path: str | os.PathLike[str], *, replace: bool = True) -> None:
     """Write a fitted model; with ``replace=False`` not over another file."""
     about, arrays = posterior_parts(model.posterior_)
     parameters = _own_parameters(model)
     if not (parameters["random_state"] is None or isinstance(parameters["random_state"], (int, np.integer))):
         # A generator has a state, not a value; the fitted model no longer needs it.
         parameters["random_state"] = None
-    # A file is data and holds no code: whoever opens it gives the network again.
-    parameters["network"] = None
+    if "network" in parameters:
+        # A file is data and holds no code: whoever opens it gives the network again.
+        parameters["network"] = None
     header = {
-        "class": NeuralSurv.__name__,
+        "class": _known_class(model).__name__,
         "parameters": {name: _plain(value) for name, value in parameters.items()},
         **about,
         "phi_prior": phi_table(model.phi_prior_),
@@ -65,7 +71,7 @@ def save(model: NeuralSurv, path: str | os.PathLike[str], *, replace: bool = Tru
     write(path, header, tensors, replace=replace)
 
 
-def load(path: str | os.PathLike[str], network: Any = None, device: str | None = None) -> NeuralSurv:
+def load(path: str | os.PathLike[str], network: Any = None) -> SurvivalEstimator:
     """Open a model file.
 
     A file is data: opening one, even from a stranger, cannot run anything.
@@ -74,10 +80,9 @@ def load(path: str | os.PathLike[str], network: Any = None, device: str | None =
     ----------
     path : path
         A file that :meth:`neuralsurv.NeuralSurv.save` wrote.
-    network : torch.nn.Module, optional
-        The network of your own that the model was fitted with; its weights come from the file.
-    device : str, optional
-        Where that network is to run; by default where it ran when the model was fitted.
+    network : torch.nn.Module or OwnNetwork, optional
+        The network of your own that the model was fitted with; its weights come from the file. ``OwnNetwork(module,
+        device="cuda")`` says where it is to run.
 
     Examples
     --------
@@ -93,21 +98,18 @@ def load(path: str | os.PathLike[str], network: Any = None, device: str | None =
     """
     raw, tensors = read(path)
     header = Fields(raw, "header")
-    kind = header.text("class")
-    if kind not in _REGISTRY:
-        raise StorageError(f"the model file holds a {kind!r}, which this version does not know.")
-    model = _REGISTRY[kind]()
-    model.set_params(**_parameters(header.table("parameters"), set(model.get_params())))
+    model = _estimator(header)
     encoding = _encoding(header, tensors)
-    if device is not None:
-        model.set_params(device=device)
-    model.network = network
+    own = own_network(network)
+    module, device = (None, "cpu") if own is None else (own.module, own.device)
+    if own is not None:
+        model.set_params(**{"network": network} if "network" in model.get_params(deep=False) else {})
     trace = stored_tensor(tensors, "elbo", (None,))
     if len(trace) == 0:
         raise StorageError("the model file is damaged: 'elbo' is empty.")
     training = header.table("training")
     model.fitted_ = Fitted(
-        posterior=read_posterior(header, tensors, encoding.layout, network, model.device),
+        posterior=read_posterior(header, tensors, encoding.layout, module, device),
         phi_prior=read_phi(header.table("phi_prior")),
         encoding=encoding,
         time_scale=header.positive("time_scale"),
@@ -128,20 +130,43 @@ def load(path: str | os.PathLike[str], network: Any = None, device: str | None =
     return model
 
 
-def _own_parameters(model: NeuralSurv) -> dict[str, Any]:
+def _estimator(header: Fields) -> SurvivalEstimator:
+    """Return the estimator that a file names, with its parameters, not yet fitted."""
+    kind, table = header.text("class"), header.table("parameters")
+    if kind not in _REGISTRY:
+        raise StorageError(f"the model file holds a {kind!r}, which this version does not know.")
+    if "preset" not in table.names():
+        model = _REGISTRY[kind]()
+        model.set_params(**_parameters(table, set(model.get_params(deep=False))))
+        return model
+    # Written when one class had the parameters of both, None where the preset's own value was meant.
+    model = PaperNeuralSurv() if table.text("preset") == "paper" else NeuralSurv()
+    values = _parameters(table, set(table.names()))
+    known = model.get_params(deep=False)
+    model.set_params(**{name: value for name, value in values.items() if name in known and value is not None})
+    return model
+
+
+def _known_class(model: SurvivalEstimator) -> type[NeuralSurv] | type[PaperNeuralSurv]:
+    """Return the class of this package that a model is of, or is derived from."""
+    return next(kind for kind in _REGISTRY.values() if kind in type(model).__mro__)
+
+
+def _own_parameters(model: SurvivalEstimator) -> dict[str, Any]:
     """Return the parameters of a model; those that a class of the user's adds have no place in a file."""
-    known = NeuralSurv().get_params(deep=False)
+    base = _known_class(model)
+    known = base().get_params(deep=False)
     parameters = {name: vars(model)[name] for name in known}
-    if type(model) is not NeuralSurv:
+    if type(model) is not base:
         kind = type(model).__name__
         added = [name for name in model.get_params(deep=False) if name not in known]
         if added:
             raise StorageError(
                 f"a {kind} cannot be saved: a model file has no place for its parameter {added[0]!r}. Pickle it, or "
-                "save a NeuralSurv."
+                f"save a {base.__name__}."
             )
         warnings.warn(
-            f"a file holds no code: load() will give a NeuralSurv, without what {kind} adds or changes.",
+            f"a file holds no code: load() will give a {base.__name__}, without what {kind} adds or changes.",
             NeuralSurvWarning,
             stacklevel=4,
         )
@@ -159,11 +184,6 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in items]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, PaperChoices | DefaultChoices):
-        raise StorageError(
-            "a model with choices of your own in place of a named preset cannot be saved; name the preset and give the "
-            "choices one by one."
-        )
     raise StorageError(f"a parameter of type {type(value).__name__} cannot be saved; use plain numbers and text.")
 
 

@@ -11,7 +11,7 @@ from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.names import printable
 
 if TYPE_CHECKING:
-    from neuralsurv.estimator.neuralsurv import NeuralSurv
+    from neuralsurv.estimator.base import SurvivalEstimator
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Summary:
         return f"<table>{''.join(cells)}</table>{warnings}"
 
 
-def summarise(model: NeuralSurv) -> Summary:
+def summarise(model: SurvivalEstimator) -> Summary:
     """Collect the summary of a fitted model."""
     found, posterior = model.diagnostics_, model.posterior_
     low, high = posterior.phi.interval(0.9)
@@ -64,7 +64,7 @@ def summarise(model: NeuralSurv) -> Summary:
         ("Data", "rows with late entry", f"{data['truncated']:,.0f}"),
         ("Data", "covariates", f"{model.n_features_in_} ({len(model.encoding_.outputs)} after encoding)"),
         ("Data", "last training time", f"{model.time_scale_:g}"),
-        ("Model", "preset", str(model.preset)),
+        ("Model", "estimator", type(model).__name__),
         ("Model", "network", _network(model)),
         ("Model", "weights", f"{posterior.network.size:,}"),
         ("Model", "rho", f"{posterior.rho:g}"),
@@ -106,7 +106,7 @@ def summarise(model: NeuralSurv) -> Summary:
     return Summary(tuple(rows), found.messages + known)
 
 
-def _module(model: NeuralSurv) -> ModuleNetwork | None:
+def _module(model: SurvivalEstimator) -> ModuleNetwork | None:
     """Return the network of the user's, if there is one."""
     network = model.posterior_.network
     inner = network.inner if isinstance(network, Additive) else network
@@ -121,7 +121,7 @@ def _weights(module: ModuleNetwork) -> str:
     return f"{module.size:,} Bayesian of {every:,}{known}"
 
 
-def _network(model: NeuralSurv) -> str:
+def _network(model: SurvivalEstimator) -> str:
     network = model.posterior_.network
     module = _module(model)
     if module is not None:

@@ -1,4 +1,4 @@
-"""What is to be inferred from: the points of a cohort with their covariates, the network and the priors."""
+"""What is to be inferred from: the points of a cohort with their covariates, and the hazard at them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Normaliser, log_baseline
 from neuralsurv.model.network import MLP, Evaluate, EvaluateTogether, Network
 from neuralsurv.model.points import Points
-from neuralsurv.model.prior import Gamma, WeightPrior
 
 
 @dataclass(frozen=True)
@@ -79,21 +79,7 @@ class Likelihood:
 
 
 @dataclass(frozen=True)
-class Problem(Likelihood):
-    """One inference problem: a likelihood with the priors of the paper.
+class AdditiveLikelihood(Likelihood):
+    """The likelihood of the default model, whose network is a sum of parts."""
 
-    Attributes
-    ----------
-    weight_prior : WeightPrior
-        The prior of theta.
-    phi_prior : Gamma
-        The prior of phi.
-    """
-
-    weight_prior: WeightPrior
-    phi_prior: Gamma
-
-    @cached_property
-    def phi_rate(self) -> float:
-        """Rate of q(phi), β0 + Σ c: the same in every sweep (eq. A14)."""
-        return self.phi_prior.rate + float(self.baseline.sum())
+    network: Additive

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from neuralsurv.model.likelihood import Problem
+from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.network import Network
 from neuralsurv.solvers.rows import Rows
 
@@ -38,6 +38,6 @@ def linearise_network(network: Network, theta_star: Tensor, time: Tensor, x: Ten
     return Linearised(value - rows.times(theta_star), rows)
 
 
-def linearise(problem: Problem, theta_star: Tensor) -> Linearised:
-    """Linearise at all points of a problem."""
-    return linearise_network(problem.network, theta_star, problem.points.time, problem.point_x)
+def linearise(likelihood: Likelihood, theta_star: Tensor) -> Linearised:
+    """Linearise at all points of a likelihood."""
+    return linearise_network(likelihood.network, theta_star, likelihood.points.time, likelihood.point_x)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.model.quadrature import Rule
 
 
@@ -36,25 +37,23 @@ class Points:
         return len(self.time)
 
 
-def build_points(time: Tensor, event: Tensor, entry: Tensor, weight: Tensor, rule: Rule, rho: float) -> Points:
+def build_points(cohort: Cohort, rule: Rule, rho: float) -> Points:
     """Lay out the points of a cohort.
 
     Parameters
     ----------
-    time, entry, weight : Tensor of shape (N,)
-        Scaled time, scaled entry, row weight.
-    event : bool Tensor of shape (N,)
-        Whether the row ends with the event.
+    cohort : Cohort
+        Rows in scaled time.
     rule : Rule
         Quadrature rule.
     rho : float
         Exponent of the baseline hazard.
     """
-    who = torch.nonzero(event).squeeze(1)
-    nodes = rule.nodes(entry, time, rho)
+    who = torch.nonzero(cohort.event).squeeze(1)
+    nodes = rule.nodes(cohort.entry, cohort.time, rho)
     return Points(
-        time=torch.cat([time[who], nodes.time]),
+        time=torch.cat([cohort.time[who], nodes.time]),
         row=torch.cat([who, nodes.row]),
-        weight=torch.cat([weight[who], weight[nodes.row] * nodes.weight]),
+        weight=torch.cat([cohort.weight[who], cohort.weight[nodes.row] * nodes.weight]),
         events=len(who),
     )

@@ -20,6 +20,8 @@ from neuralsurv.errors import (
 FEW_EVENTS = 5
 # That the hazard is near its ceiling in less than this share of the time at risk is not worth a word.
 CROWDED_SHARE = 0.01
+# A hazard above this share of its ceiling can hardly rise any further.
+CEILING_SHARE = 0.5
 
 # The Python warning of each kind of concern.
 WARNINGS: dict[str, type[NeuralSurvWarning]] = {

@@ -130,6 +130,11 @@ class LayeredRows:
             start = stop + b.shape[1]
         return out
 
+    def leading(self) -> tuple[Tensor, LayeredRows | None]:
+        """Return the part of the first layer as a matrix, and the rows of the others if there are any."""
+        rest = self.layers[1:]
+        return LayeredRows(self.layers[:1]).dense(), LayeredRows(rest) if rest else None
+
     def _cut(self, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Cut a vector over the weights into a matrix (b, a) and a bias (b,) for each layer."""
         parts, start = [], 0

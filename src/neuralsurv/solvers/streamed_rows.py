@@ -112,6 +112,10 @@ class JoinedRows:
         """Return the matrix."""
         return torch.cat([self.lead.dense(), self.tail.dense()], 1)
 
+    def leading(self) -> tuple[Tensor, Rows]:
+        """Return the part of the leading weights as a matrix, and the rows of the others."""
+        return self.lead.dense(), self.tail
+
     def times(self, weights: Tensor) -> Tensor:
         """Return J·v."""
         cut = self.lead.shape[1]

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Below this shape importance weights are of use; above it what was weighed is too far from its target.
-HIGHEST_K_HAT = 0.7
 # Fewer weights than this have no tail to look at.
 _FEWEST_IN_TAIL = 5
 # A weak prior of the shape: so many imagined weights with a shape of one half.

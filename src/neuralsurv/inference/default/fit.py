@@ -1,27 +1,30 @@
-"""The default preset, from a cohort to a posterior: points, scales of the prior, mixture."""
+"""The default model, from a cohort to a posterior: points, scales of the prior, mixture."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
-from neuralsurv.inference.choices import DefaultChoices
+from neuralsurv.data.cohort import Cohort
+from neuralsurv.inference.default.footprint import require_default
+from neuralsurv.inference.default.module_training import ModuleTraining
 from neuralsurv.inference.default.neighbourhood_choice import choose_neighbourhoods
 from neuralsurv.inference.default.scales import Evidence, Report, Search, Setting, find_top, settings_around
+from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior, prior_spread, train_module
-from neuralsurv.inference.footprint import require_additive
-from neuralsurv.inference.paper.solving import SolverReport
+from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
-from neuralsurv.model.likelihood import Likelihood
-from neuralsurv.model.linearise import linearise_network
+from neuralsurv.model.likelihood import AdditiveLikelihood
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import GroupedPrior, Held
-from neuralsurv.model.quadrature import ShiftedLog
+from neuralsurv.model.quadrature import Rule, ShiftedLog
+from neuralsurv.posterior.concerns import CEILING_SHARE, Concern, few_events, near_ceiling, told
+from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian
@@ -43,11 +46,13 @@ _COVARIATES_FOR_NEIGHBOURHOODS = 64
 _ROWS_TO_SEARCH = 1000
 # With more rows than this the scales are known well enough not to be averaged over.
 _ROWS_TO_AVERAGE = 1000
+# Information that the directions left out may hold without a word, in nats.
+_LOST_INFORMATION = 0.5
 
 
 @dataclass(frozen=True)
-class AdditiveFit:
-    """Everything a fit of the default preset leaves behind.
+class DefaultFit:
+    """Everything a fit of the default model leaves behind.
 
     Attributes
     ----------
@@ -57,13 +62,13 @@ class AdditiveFit:
         Where the network was linearised.
     offset : Tensor of shape (P,)
         The linearised g at theta = 0, at the points.
-    likelihood : Likelihood
+    likelihood : AdditiveLikelihood
         What was fitted.
     prior : GroupedPrior
         The groups of weights.
     top : Setting
         The scales of the highest score.
-    elbo : tuple of float
+    trace : tuple of float
         The score of the best setting so far, after each that was tried in the search.
     settings : int
         How many settings the posterior averages over.
@@ -79,14 +84,19 @@ class AdditiveFit:
     theta: Gaussian
     theta_star: Tensor
     offset: Tensor
-    likelihood: Likelihood
+    likelihood: AdditiveLikelihood
     prior: GroupedPrior
     top: Setting
-    elbo: tuple[float, ...]
+    trace: tuple[float, ...]
     settings: int
     interrupted: bool
     solver: SolverReport
     epochs: int = 0
+
+    @property
+    def worst_k_hat(self) -> float:
+        """The k-hat above which the weights have not even a mean: q misses where the posterior is."""
+        return 1.0
 
     @property
     def phi_prior(self) -> Held:
@@ -94,10 +104,79 @@ class AdditiveFit:
         return self.phi
 
     @property
-    def scales(self) -> dict[str, float]:
-        """The scales of the highest score, by the name of their group."""
+    def known_log_scales(self) -> Tensor | None:
+        """The best log scales, where the posterior is at these alone."""
+        return self.top.log_scales if self.settings == 1 else None
+
+    @property
+    def best_theta(self) -> Gaussian:
+        """q(theta) for the best scales."""
+        return self.top.state.theta
+
+    def rule(self, nodes: int) -> Rule:
+        """Return the rule that follows the clock of the network."""
+        return ShiftedLog(nodes, self.likelihood.network.basis.shift)
+
+    def reduce(self, time: Tensor, x: Tensor, importance: Tensor, tolerance: float) -> GroupedSolver:
+        """Return the directions of the weights that carry information."""
+        network = self.likelihood.network
+        _, rows = network.value_and_rows(self.theta_star, time, x)
+        return reduce_rows(rows, network, self.prior, importance, tolerance=tolerance, most=network.size)
+
+    def diagnose(self) -> Diagnostics:
+        """Return what to know before trusting the posterior."""
+        events, exposure = self.likelihood.points.events, self.likelihood.baseline
+        share_of_ceiling = torch.sigmoid(self.offset[events:] + self.top.state.mean[events:])
+        latent = float(exposure @ (1 - share_of_ceiling))
+        crowded = float(exposure @ (share_of_ceiling > CEILING_SHARE).double() / exposure.sum())
+        concerns = [
+            *self._about_search(),
+            *few_events(self.likelihood.event_count),
+            *near_ceiling(crowded),
+            *_about_directions(self.solver),
+        ]
         names = [group.name for group in self.prior.groups]
-        return dict(zip(names, self.top.log_scales.exp().tolist(), strict=True))
+        return Diagnostics(
+            converged=self.top.info.converged and not self.interrupted,
+            interrupted=self.interrupted,
+            sweeps=len(self.trace),
+            latent_points=self.phi.mean * latent,
+            latent_share=latent / float(exposure.sum()),
+            scales=dict(zip(names, self.top.log_scales.exp().tolist(), strict=True)),
+            settings=self.settings,
+            epochs=self.epochs,
+            **asdict(self.solver),
+            **told(concerns),
+        )
+
+    def diagnose_draws(self, latent_points: float, phi: float) -> Diagnostics:
+        """Return what to know of exact draws, which share the model with the variational posterior."""
+        return self.diagnose()
+
+    def _about_search(self) -> list[Concern]:
+        if self.interrupted:
+            text = (
+                f"the search for the scales of the prior was interrupted after {len(self.trace)} settings; the model "
+                "can be used, but its scales are not the best and it does not average over them."
+            )
+            return [Concern("interrupted", text)]
+        if self.top.info.converged:
+            return []
+        text = (
+            f"the ascent for the best scales stopped after {self.top.info.steps} steps before reaching its tolerance. "
+            "Raise max_sweeps, or tolerance if that is close enough."
+        )
+        return [Concern("sweeps", text)]
+
+
+def _about_directions(solver: SolverReport) -> list[Concern]:
+    if solver.lost_information <= _LOST_INFORMATION:
+        return []
+    text = (
+        f"the {solver.rank} directions that were kept leave out {solver.lost_information:.1f} nats of information of "
+        "the network, so bands are somewhat wider than they need be; use a smaller network."
+    )
+    return [Concern("approximation", text)]
 
 
 def reduce_rows(
@@ -113,12 +192,7 @@ def reduce_rows(
 
     Of a group of the linear path with more weights than there are points, only as many directions carry any.
     """
-    tail: Rows | None
-    if isinstance(rows, JoinedRows):
-        lead, tail = rows.lead.dense(), rows.tail
-    else:
-        lead = LayeredRows(rows.layers[:1]).dense()
-        tail = LayeredRows(rows.layers[1:]) if len(rows.layers) > 1 else None
+    lead, tail = rows.leading()
     last = network.linear_size - 1
     first = last - network.products
     parts: list[tuple[Rows, bool]] = []
@@ -143,95 +217,84 @@ def _most_directions(weights: int, most: int = _MOST_DIRECTIONS) -> int:
     return max(_FEWEST_DIRECTIONS, min(most, _MOST_NUMBERS_OF_DIRECTIONS // weights))
 
 
-def fit_additive(
-    time: Tensor,
-    event: Tensor,
-    entry: Tensor,
-    weight: Tensor,
-    x: Tensor,
-    choices: DefaultChoices,
+def fit_default(
+    cohort: Cohort,
+    settings: DefaultSettings,
     *,
     seed: int,
     verbose: bool | str | int = False,
     module: ModuleNetwork | None = None,
-) -> AdditiveFit:
-    """Fit the model of the default preset.
+    training: ModuleTraining | None = None,
+) -> DefaultFit:
+    """Fit the default model.
 
     Parameters
     ----------
-    time, entry, weight : Tensor of shape (N,)
-        Scaled times (largest 1), scaled entries, row weights.
-    event : bool Tensor of shape (N,)
-        Event flags.
-    x : Tensor of shape (N, d)
-        Covariates, standardised.
-    choices : DefaultChoices
+    cohort : Cohort
+        The training rows in scaled time (largest 1), covariates standardised.
+    settings : DefaultSettings
         Everything that had to be chosen.
     seed : int
         Seed of the draw at which the network is linearised.
     verbose : bool or "auto"
         Whether to show progress.
     module : ModuleNetwork, optional
-        A network of the user's in place of the one that `choices` describe.
+        A network of the user's in place of the one that `settings` describe.
+    training : ModuleTraining, optional
+        How `module` is trained before it is linearised.
     """
     near = None
     fewest, most = _ROWS_FOR_NEIGHBOURHOODS
-    suits = fewest <= len(time) <= most and 0 < x.shape[1] <= _COVARIATES_FOR_NEIGHBOURHOODS
-    if choices.neighbourhoods and module is None and suits:
-        near = choose_neighbourhoods(
-            time, event, entry, weight, x, count=choices.neighbourhoods, seed=seed, verbose=verbose
-        )
-    network = build_network(time[event], weight[event], x.shape[1], choices, seed, module, near)
+    suits = fewest <= len(cohort) <= most and 0 < cohort.covariates <= _COVARIATES_FOR_NEIGHBOURHOODS
+    if settings.neighbourhoods and module is None and suits:
+        near = choose_neighbourhoods(cohort, count=settings.neighbourhoods, seed=seed, verbose=verbose)
+    network = build_network(cohort.event_time, cohort.event_weight, cohort.covariates, settings, seed, module, near)
     kept = _most_directions(network.size) if near is None else network.size
-    sizes = {"linear": network.linear_size, "weights": network.size, "kept": kept}
-    require_additive(len(time), int(event.sum()), x.shape[1], choices, **sizes)
+    require_default(cohort, settings, linear=network.linear_size, weights=network.size, kept=kept)
     # The crude rate of events; the bias of g makes up for what it misses.
-    phi = float(weight[event].sum()) / float((weight * (time - entry)).sum())
-    likelihood = _likelihood(time, event, entry, weight, x, network, choices)
+    phi = float(cohort.event_weight.sum()) / cohort.exposure
+    likelihood = _likelihood(cohort, network, settings)
     epochs, spread = 0, 1.0
-    if module is not None:
-        likelihood, epochs = train_module(likelihood, phi, module, choices, seed, verbose)
-        assert isinstance(likelihood.network, Additive)
-        network, spread = likelihood.network, prior_spread(likelihood)
-    prior = build_prior(network, choices, spread)
+    if module is not None and training is not None:
+        likelihood, inner, epochs = train_module(likelihood, phi, module, training, settings, seed, verbose)
+        network, spread = likelihood.network, prior_spread(likelihood, inner)
+    prior = build_prior(network, settings, spread)
     theta_star = torch.zeros(network.size, dtype=torch.float64)
-    step = len(time) // _ROWS_TO_SEARCH
-    some = slice(None, None, step) if step > 1 and bool(event[::step].any()) else slice(None)
-    part = likelihood
-    if step > 1:
-        part = _likelihood(time[some], event[some], entry[some], weight[some], x[some], network, choices)
-    first = _evidence(part, phi, prior, theta_star, choices)
+    step = len(cohort) // _ROWS_TO_SEARCH
+    some = slice(None, None, step) if step > 1 and bool(cohort.event[::step].any()) else slice(None)
+    part = likelihood if step <= 1 else _likelihood(cohort.take(some), network, settings)
+    first = _evidence(part, phi, prior, theta_star, settings)
     with threads_for(len(part.points) * first.solver.reduced.shape[1]):
         search = _search(first, prior.medians, verbose, "scales of the prior")
-    evidence = first if part is likelihood else _evidence(likelihood, phi, prior, theta_star, choices)
+    evidence = first if part is likelihood else _evidence(likelihood, phi, prior, theta_star, settings)
     with threads_for(len(likelihood.points) * evidence.solver.reduced.shape[1]):
         if evidence is not first:
             top = evidence.at(search.top.log_scales)
             search = Search(top, (top.score,), search.interrupted)
-        for round_ in range(choices.relinearise if not search.interrupted else 0):
+        for round_ in range(settings.ablation.relinearise if not search.interrupted else 0):
             star = search.top.state.theta.mean
-            again = _evidence(likelihood, phi, prior, star, choices)
-            found = _search(again, search.top.log_scales, verbose, f"linearised anew, {round_ + 1}")
+            again = _evidence(likelihood, phi, prior, star, settings)
+            found = _search(again, search.top.log_scales, verbose, f"linearised again, {round_ + 1}")
             if found.top.score <= search.top.score:
                 break
             evidence, theta_star = again, star
             search = Search(found.top, (*search.scores, *found.scores), found.interrupted)
         top = search.top
-        settings, shares = [top], [1.0]
+        averaged, shares = [top], [1.0]
         interrupted = search.interrupted
-        if choices.average and prior.groups and len(time) <= _ROWS_TO_AVERAGE and not interrupted:
+        if settings.average and prior.groups and len(cohort) <= _ROWS_TO_AVERAGE and not interrupted:
             try:
                 with bar("settings to average over", None, verbose) as advance:
-                    settings, shares = settings_around(evidence, top, _words(advance))
+                    averaged, shares = settings_around(evidence, top, _words(advance))
             except KeyboardInterrupt:
                 interrupted = True
     theta: Gaussian = top.state.theta
-    if len(settings) > 1:
-        theta = MixtureGaussian(tuple(shares), tuple(setting.state.theta for setting in settings))
+    if len(averaged) > 1:
+        theta = MixtureGaussian(tuple(shares), tuple(setting.state.theta for setting in averaged))
     solver = evidence.solver
     lost = solver.at(prior.multipliers(top.log_scales)).lost_information(top.state.curvature)
     report = SolverReport("low-rank", "rows are reduced once for all scales of the prior", solver.basis.shape[1], lost)
-    return AdditiveFit(
+    return DefaultFit(
         phi=Held(phi),
         theta=theta,
         theta_star=theta_star,
@@ -239,20 +302,18 @@ def fit_additive(
         likelihood=likelihood,
         prior=prior,
         top=top,
-        elbo=search.scores,
-        settings=len(settings),
+        trace=search.scores,
+        settings=len(averaged),
         interrupted=interrupted,
         solver=report,
         epochs=epochs,
     )
 
 
-def _likelihood(
-    time: Tensor, event: Tensor, entry: Tensor, weight: Tensor, x: Tensor, network: Additive, choices: DefaultChoices
-) -> Likelihood:
-    rule = ShiftedLog(choices.quadrature_points, network.basis.shift)
-    points = build_points(time, event, entry, weight, rule, 1.0)
-    return Likelihood(points, x, network, Constant(1 / choices.headroom), 1.0)
+def _likelihood(cohort: Cohort, network: Additive, settings: DefaultSettings) -> AdditiveLikelihood:
+    rule = ShiftedLog(settings.quadrature_points, network.basis.shift)
+    points = build_points(cohort, rule, 1.0)
+    return AdditiveLikelihood(points, cohort.x, network, Constant(1 / settings.headroom), 1.0)
 
 
 def _words(advance: Advance) -> Report:
@@ -265,26 +326,25 @@ def _search(evidence: Evidence, start: Tensor, verbose: bool | str | int, title:
 
 
 def _evidence(
-    likelihood: Likelihood, phi: float, prior: GroupedPrior, theta_star: Tensor, choices: DefaultChoices
+    likelihood: AdditiveLikelihood, phi: float, prior: GroupedPrior, theta_star: Tensor, settings: DefaultSettings
 ) -> Evidence:
     """Linearise the network and reduce its rows."""
     points, network = likelihood.points, likelihood.network
-    assert isinstance(network, Additive)
     with threads_for(len(points) * network.size):
-        linearised = linearise_network(network, theta_star, points.time, likelihood.point_x)
+        value, rows = network.value_and_rows(theta_star, points.time, likelihood.point_x)
+        offset = value - rows.times(theta_star)
         # In the middle of the prior every unit of exposure carries about the crude rate of information.
         importance = torch.cat([torch.zeros(points.events, dtype=torch.float64), phi * points.weight[points.events :]])
-        assert isinstance(linearised.rows, LayeredRows | JoinedRows)
-        solver = reduce_rows(linearised.rows, network, prior, importance)
+        solver = reduce_rows(rows, network, prior, importance)
     return Evidence(
         likelihood=likelihood,
         phi=phi,
-        offset=linearised.offset,
+        offset=offset,
         solver=solver,
         prior=prior,
-        tolerance=choices.tolerance,
-        most=choices.max_sweeps,
-        fisher=choices.curvature == "fisher",
-        bounded=choices.curvature == "polya-gamma",
-        hyper_priors=choices.hyper_priors,
+        tolerance=settings.tolerance,
+        most=settings.max_sweeps,
+        fisher=settings.ablation.curvature == "fisher",
+        bounded=settings.ablation.curvature == "polya-gamma",
+        hyper_priors=settings.ablation.hyper_priors,
     )

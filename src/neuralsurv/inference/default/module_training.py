@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.model.additive import Additive
-from neuralsurv.model.likelihood import Likelihood
+from neuralsurv.inference.parameters import positive, whole
+from neuralsurv.model.likelihood import AdditiveLikelihood
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.progress import bar
 
@@ -37,6 +37,26 @@ _FEWEST_ROWS = 20
 _PATIENCE = 12
 # The linear path and the time basis may move faster than the module: their columns are of order 1.
 _LINEAR_RATE = 3.0
+
+
+@dataclass(frozen=True)
+class ModuleTraining:
+    """How a module is trained.
+
+    Attributes
+    ----------
+    epochs : int
+        Most passes over the rows; 0 leaves the module as it is.
+    learning_rate : float
+        Rate of Adam at the start; it falls to 0 along half a cosine.
+    """
+
+    epochs: int = 50
+    learning_rate: float = 2e-3
+
+    def checked(self) -> ModuleTraining:
+        """Return the settings with every value checked and in its own type."""
+        return ModuleTraining(whole("epochs", self.epochs, least=0), positive("learning_rate", self.learning_rate))
 
 
 @dataclass(frozen=True)
@@ -59,26 +79,23 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _RowPoints:
     """The points of rows, in one block for each row.
 
     Attributes
     ----------
-    likelihood : Likelihood
-        The cohort.
     order, ends : Tensor
         Points sorted by row, and where those of each row begin and end.
     """
 
-    likelihood: Likelihood
     order: Tensor
     ends: Tensor
 
     @classmethod
-    def of(cls, likelihood: Likelihood) -> _Rows:
+    def of(cls, likelihood: AdditiveLikelihood) -> _RowPoints:
         row = likelihood.points.row
         counts = torch.bincount(row, minlength=len(likelihood.x))
-        return cls(likelihood, torch.argsort(row, stable=True), torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
+        return cls(torch.argsort(row, stable=True), torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
 
     def points(self, rows: Tensor) -> Tensor:
         """Return the points of some rows."""
@@ -88,13 +105,12 @@ class _Rows:
 class _Trainer:
     """The model in the form that an optimiser moves: a copy of the module, and the weights of the linear path."""
 
-    def __init__(self, likelihood: Likelihood, phi: float, precision: Tensor, dtype: torch.dtype) -> None:
-        network = likelihood.network
-        assert isinstance(network, Additive)
-        assert isinstance(network.inner, ModuleNetwork)
-        self.inner, self.dtype, device = network.inner, dtype, network.inner.device
-        points = likelihood.points
-        self.module = copy.deepcopy(network.inner.module).to(dtype).eval()
+    def __init__(
+        self, likelihood: AdditiveLikelihood, module: ModuleNetwork, phi: float, precision: Tensor, dtype: torch.dtype
+    ) -> None:
+        network, points = likelihood.network, likelihood.points
+        self.inner, self.dtype, device = module, dtype, module.device
+        self.module = copy.deepcopy(module.module).to(dtype).eval()
         self.parameters = [self.module.get_parameter(name).requires_grad_() for name in self.inner.names]
         self.lead = torch.zeros(network.linear_size, dtype=dtype, device=device, requires_grad=True)
         self.start = [parameter.detach().clone() for parameter in self.parameters]
@@ -143,13 +159,13 @@ def _batches(rows: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
     yield from torch.tensor_split(order, max(1, round(len(order) / size)))
 
 
-def learn_features(
-    likelihood: Likelihood,
+def train(
+    likelihood: AdditiveLikelihood,
+    module: ModuleNetwork,
     phi: float,
     precision: Tensor,
+    training: ModuleTraining,
     *,
-    epochs: int,
-    rate: float,
     seed: int,
     dtype: torch.dtype,
     verbose: bool | str | int = False,
@@ -158,16 +174,16 @@ def learn_features(
 
     Parameters
     ----------
-    likelihood : Likelihood
-        The cohort, with a network whose inner one is a module over all weights that may be trained.
+    likelihood : AdditiveLikelihood
+        The cohort, with a network whose inner one is `module`.
+    module : ModuleNetwork
+        The module over all weights that may be trained.
     phi : float
         The value at which phi is held.
     precision : Tensor of shape (m,)
         Prior precisions of the weights.
-    epochs : int
-        Most passes over the rows; 0 leaves the module as it is.
-    rate : float
-        Rate of Adam at the start; it falls to 0 along half a cosine.
+    training : ModuleTraining
+        How it is trained.
     seed : int
         Seed of the rows that are kept aside and of the batches.
     dtype : torch.dtype
@@ -175,16 +191,15 @@ def learn_features(
     verbose : bool or "auto"
         Whether to show progress.
     """
-    network = likelihood.network
-    assert isinstance(network, Additive)
+    network, epochs, rate = likelihood.network, training.epochs, training.learning_rate
     count = len(likelihood.x)
     if epochs == 0 or count < _FEWEST_ROWS:
         return Learned(network.origin, 0, ())
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(count, generator=generator)
     aside, rest = order[: int(_HELD_OUT * count)], order[int(_HELD_OUT * count) :]
-    rows = _Rows.of(likelihood)
-    trainer = _Trainer(likelihood, phi, precision, dtype)
+    rows = _RowPoints.of(likelihood)
+    trainer = _Trainer(likelihood, module, phi, precision, dtype)
     optimiser = torch.optim.Adam(
         [{"params": trainer.parameters, "lr": rate}, {"params": [trainer.lead], "lr": _LINEAR_RATE * rate}]
     )

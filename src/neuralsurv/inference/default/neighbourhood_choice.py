@@ -18,6 +18,7 @@ import scipy.optimize
 import torch
 from torch import Tensor
 
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.model.neighbourhoods import Neighbourhoods, proximity
 from neuralsurv.progress import bar
 
@@ -40,26 +41,14 @@ Report = Callable[[int, float], None]
 
 
 def choose_neighbourhoods(
-    time: Tensor,
-    event: Tensor,
-    entry: Tensor,
-    weight: Tensor,
-    x: Tensor,
-    *,
-    count: int,
-    seed: int,
-    verbose: bool | str | int = False,
+    cohort: Cohort, *, count: int, seed: int, verbose: bool | str | int = False
 ) -> Neighbourhoods:
     """Choose the neighbourhoods for a cohort.
 
     Parameters
     ----------
-    time, entry, weight : Tensor of shape (N,)
-        Times, entries and row weights.
-    event : bool Tensor of shape (N,)
-        Event flags.
-    x : Tensor of shape (N, d)
-        Covariates.
+    cohort : Cohort
+        The training rows.
     count : int
         Number of units M, at most.
     seed : int
@@ -67,6 +56,7 @@ def choose_neighbourhoods(
     verbose : bool or "auto"
         Whether to show progress.
     """
+    x, weight = cohort.x, cohort.weight
     generator = torch.Generator().manual_seed(seed)
     values, ranks = _rank_tables(x, weight)
     none = x.new_zeros(0)
@@ -74,8 +64,8 @@ def choose_neighbourhoods(
     scores = plain.scores(x)
     order = torch.randperm(len(x), generator=generator)
     rows = order[: min(_ROWS, max(_CENTRES, _MOST_NUMBERS // (_CENTRES * x.shape[1])))]
-    expected = weight * cumulative_hazard(time, event, entry, weight)
-    surplus = torch.where(event, weight, torch.zeros_like(weight)) - expected
+    expected = weight * cumulative_hazard(cohort)
+    surplus = torch.where(cohort.event, weight, torch.zeros_like(weight)) - expected
     again = torch.randperm(len(x), generator=generator)
     with bar("relevance of the covariates", None, verbose) as advance:
         relevance = find_relevance(
@@ -109,19 +99,21 @@ def _rank_tables(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return values, ranks
 
 
-def cumulative_hazard(time: Tensor, event: Tensor, entry: Tensor, weight: Tensor) -> Tensor:
+def cumulative_hazard(cohort: Cohort) -> Tensor:
     """Return the cumulative hazard of all rows together over each row's time at risk (Nelson and Aalen), shape (N,).
 
     Examples
     --------
     >>> import torch
+    >>> from neuralsurv.data.cohort import Cohort
     >>> from neuralsurv.inference.default.neighbourhood_choice import cumulative_hazard
-    >>> times, one = torch.tensor([1.0, 2.0], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
-    >>> cumulative_hazard(times, one > 0, 0 * one, one).tolist()
+    >>> one = torch.ones(2)
+    >>> cumulative_hazard(Cohort.of([1.0, 2.0], one > 0, 0 * one, one, torch.zeros(2, 1))).tolist()
     [0.5, 1.5]
     """
-    moments, which = torch.unique(time[event], return_inverse=True)
-    deaths = torch.zeros_like(moments).index_add_(0, which, weight[event])
+    time, entry, weight = cohort.time, cohort.entry, cohort.weight
+    moments, which = torch.unique(cohort.event_time, return_inverse=True)
+    deaths = torch.zeros_like(moments).index_add_(0, which, cohort.event_weight)
 
     def before(ends: Tensor) -> Tensor:
         """Weight of the rows whose end lies before each moment."""

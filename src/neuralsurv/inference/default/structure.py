@@ -1,4 +1,4 @@
-"""The network and the prior of the default preset, and what becomes of a network of the user's before it is used."""
+"""The network and the prior of the default model; a network of the user's own is trained before it is linearised."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from neuralsurv.inference.choices import DefaultChoices
-from neuralsurv.inference.default.module_training import learn_features
+from neuralsurv.inference.default.module_training import ModuleTraining, train
+from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.model.additive import Additive, sparse_draw
-from neuralsurv.model.likelihood import Likelihood
+from neuralsurv.model.likelihood import AdditiveLikelihood
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.model.neighbourhoods import Neighbourhoods
 from neuralsurv.model.network import MLP
@@ -45,7 +45,7 @@ def build_network(
     event_time: Tensor,
     event_weight: Tensor,
     covariates: int,
-    choices: DefaultChoices,
+    settings: DefaultSettings,
     seed: int,
     module: ModuleNetwork | None = None,
     near: Neighbourhoods | None = None,
@@ -58,23 +58,23 @@ def build_network(
     if module is not None:
         inner, origin, covariates = module, module.own, module.layout.tabular
     else:
-        inner = MLP(covariates, choices.hidden, choices.activation) if choices.hidden and near is None else None
+        inner = MLP(covariates, settings.hidden, settings.activation) if settings.hidden and near is None else None
         generator = torch.Generator().manual_seed(seed)
         origin = torch.zeros(0, dtype=torch.float64) if inner is None else sparse_draw(inner, generator)
     return Additive(
         covariates=covariates,
-        basis=place_basis(event_time, event_weight, choices.bumps),
-        offset=-math.log(choices.headroom - 1),
+        basis=place_basis(event_time, event_weight, settings.ablation.bumps),
+        offset=-math.log(settings.headroom - 1),
         inner=inner,
         origin=origin,
-        linear=choices.linear,
-        varying=choices.varying,
-        pairs=choices.pairs and near is None and 0 < covariates * (covariates - 1) // 2 <= _MOST_PAIRS,
+        linear=settings.ablation.linear,
+        varying=settings.ablation.varying,
+        pairs=settings.ablation.pairs and near is None and 0 < covariates * (covariates - 1) // 2 <= _MOST_PAIRS,
         near=near,
     )
 
 
-def build_prior(network: Additive, choices: DefaultChoices, spread: float = 1.0) -> GroupedPrior:
+def build_prior(network: Additive, settings: DefaultSettings, spread: float = 1.0) -> GroupedPrior:
     """Return the groups of weights with their hyper-priors, the weights of the network scaled by fan-in.
 
     Those of a module are divided by `spread` besides, the prior standard deviation of its part of g without it.
@@ -108,7 +108,7 @@ def build_prior(network: Additive, choices: DefaultChoices, spread: float = 1.0)
     }
     groups: list[Group] = []
     for name, (start, stop) in ranges.items():
-        if name == "covariates" and choices.per_covariate:
+        if name == "covariates" and settings.ablation.per_covariate:
             groups += [Group(f"covariate {k}", k, k + 1, *_HYPER_PRIORS[name]) for k in range(start, stop)]
         elif stop > start:
             groups.append(Group(name, start, stop, *_HYPER_PRIORS[name]))
@@ -116,42 +116,42 @@ def build_prior(network: Additive, choices: DefaultChoices, spread: float = 1.0)
 
 
 def train_module(
-    likelihood: Likelihood,
+    likelihood: AdditiveLikelihood,
     phi: float,
     module: ModuleNetwork,
-    choices: DefaultChoices,
+    training: ModuleTraining,
+    settings: DefaultSettings,
     seed: int,
     verbose: bool | str | int,
-) -> tuple[Likelihood, int]:
-    """Train the module, all of it that may be trained, and measure g from where that has led."""
-    assert isinstance(likelihood.network, Additive)
+) -> tuple[AdditiveLikelihood, ModuleNetwork, int]:
+    """Train the module, all of it that may be trained, and measure g from where that has led.
+
+    Returns
+    -------
+    likelihood : AdditiveLikelihood
+        With the trained module inside.
+    inner : ModuleNetwork
+        The trained module.
+    epochs : int
+        Epochs after which it predicted best.
+    """
     whole = module.over(module.trained)
     network = replace(likelihood.network, inner=whole, origin=whole.own)
     likelihood = replace(likelihood, network=network)
-    prior = build_prior(network, choices, prior_spread(likelihood))
-    learned = learn_features(
-        likelihood,
-        phi,
-        prior.at(prior.medians).precision,
-        epochs=choices.epochs,
-        rate=choices.learning_rate,
-        seed=seed,
-        dtype=module.dtype,
-        verbose=verbose,
-    )
+    prior = build_prior(network, settings, prior_spread(likelihood, whole))
+    precision = prior.at(prior.medians).precision
+    learned = train(likelihood, whole, phi, precision, training, seed=seed, dtype=module.dtype, verbose=verbose)
     inner = whole.with_weights(learned.weights).over(module.names)
-    return replace(likelihood, network=replace(network, inner=inner, origin=inner.own)), learned.epochs
+    return replace(likelihood, network=replace(network, inner=inner, origin=inner.own)), inner, learned.epochs
 
 
-def prior_spread(likelihood: Likelihood) -> float:
+def prior_spread(likelihood: AdditiveLikelihood, module: ModuleNetwork) -> float:
     """Return the prior standard deviation of the module's part of g at scale 1: its root mean square over nodes."""
     network, points = likelihood.network, likelihood.points
-    assert isinstance(network, Additive)
-    assert isinstance(network.inner, ModuleNetwork)
     nodes = len(points) - points.events
     some = points.events + torch.arange(0, nodes, max(1, nodes // _NODES_FOR_SPREAD))
     clock = network.basis.clock(points.time[some])
-    rows = StreamedRows(network.inner, network.origin, clock, likelihood.x[points.row[some]])
-    square = rows.squared_norms(1 / network.inner.unit_precision)
+    rows = StreamedRows(module, network.origin, clock, likelihood.x[points.row[some]])
+    square = rows.squared_norms(1 / module.unit_precision)
     weight = points.weight[some]
     return max(float((weight @ square / weight.sum()).sqrt()), _LEAST_SPREAD)

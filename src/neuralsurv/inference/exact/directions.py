@@ -12,17 +12,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neuralsurv.inference.default.fit import AdditiveFit, reduce_rows
-from neuralsurv.inference.paper.fit import Fit
+from neuralsurv.data.cohort import Cohort
+from neuralsurv.inference.linearised_fit import LinearisedFit
 from neuralsurv.inference.threads import threads_for
-from neuralsurv.model.additive import Additive
 from neuralsurv.model.linearise import linearise_network
-from neuralsurv.model.points import Points, build_points
+from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Group, GroupedPrior
-from neuralsurv.model.quadrature import GaussLegendre, ShiftedLog
-from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
-from neuralsurv.solvers.rows import LayeredRows, Rows, row_slices
-from neuralsurv.solvers.streamed_rows import JoinedRows
+from neuralsurv.solvers.grouped import GroupedSolver
+from neuralsurv.solvers.rows import Rows, row_slices
 
 # A network of no more weights than this is sampled as it is.
 _MOST_WEIGHTS = 200
@@ -31,11 +28,9 @@ _TOLERANCE = 1e-3
 # Nodes of a row at which the directions are looked for.
 _NODES = 32
 
-Cohort = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-
 
 @dataclass(frozen=True)
-class Directions:
+class Coordinates:
     """The coordinates z that are sampled, and what they mean.
 
     Attributes
@@ -96,33 +91,18 @@ def times_basis(rows: Rows, basis: Tensor) -> Tensor:
     return product
 
 
-def node_points(fit: Fit | AdditiveFit, cohort: Cohort, count: int) -> Points:
-    """Return the events of a cohort and `count` nodes a row, where the hazard of the fit's network changes."""
-    time, event, entry, weight, _ = cohort
-    network = fit.likelihood.network
-    rule = ShiftedLog(count, network.basis.shift) if isinstance(network, Additive) else GaussLegendre(count)
-    return build_points(time, event, entry, weight, rule, fit.likelihood.rho)
-
-
-def find_directions(fit: Fit | AdditiveFit, cohort: Cohort) -> Directions:
+def find_coordinates(fit: LinearisedFit, cohort: Cohort) -> Coordinates:
     """Return the coordinates: all weights, or in a large network the directions that carry information."""
-    likelihood = fit.likelihood
+    likelihood, prior = fit.likelihood, fit.prior
     network = likelihood.network
-    prior = fit.prior if isinstance(fit, AdditiveFit) else GroupedPrior(fit.problem.weight_prior.precision, ())
     if network.size <= _MOST_WEIGHTS:
-        return Directions(prior, None)
-    points = node_points(fit, cohort, _NODES)
+        return Coordinates(prior, None)
+    points = build_points(cohort, fit.rule(_NODES), likelihood.rho)
     with threads_for(len(points) * network.size):
-        point_x = cohort[4][points.row]
+        point_x, events = cohort.x[points.row], points.events
         linearised = linearise_network(network, fit.theta_star, points.time, point_x)
-        rows, events = linearised.rows, points.events
-        share = torch.sigmoid(linearised.offset + rows.times(fit.theta.mean))[events:]
+        share = torch.sigmoid(linearised.offset + linearised.rows.times(fit.theta.mean))[events:]
         mass = points.weight[events:] / likelihood.normaliser(points.time, point_x)[events:]
         # Bounds of the information: of log σ(g) at an event, and of the point process at a node.
         importance = torch.cat([points.weight[:events] / 4, fit.phi.mean * mass * share])
-        if isinstance(network, Additive):
-            assert isinstance(rows, LayeredRows | JoinedRows)
-            solver = reduce_rows(rows, network, prior, importance, tolerance=_TOLERANCE, most=network.size)
-        else:
-            solver = grouped_solver([(rows, False)], prior.unit, importance, tolerance=_TOLERANCE, most=network.size)
-    return Directions(prior, solver)
+        return Coordinates(prior, fit.reduce(points.time, point_x, importance, _TOLERANCE))

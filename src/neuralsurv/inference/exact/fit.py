@@ -1,7 +1,7 @@
 r"""Exact draws for a fit: the Gibbs sampler on its linearised model, in the directions that the data speak of.
 
-The default preset's scales are sampled along with the weights where the fit averages over them, and held at the best
-ones where it does not.
+The scales of the default model are sampled along with the weights where the fit averages over them, and held at the
+best ones where it does not.
 """
 
 from __future__ import annotations
@@ -12,55 +12,53 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsurv.inference.default.fit import AdditiveFit
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.exact.chains import GibbsResult
-from neuralsurv.inference.exact.directions import Cohort, Directions, find_directions
+from neuralsurv.inference.exact.directions import Coordinates, find_coordinates
 from neuralsurv.inference.exact.linear_model import LinearModel
 from neuralsurv.inference.exact.sampler import sample
-from neuralsurv.inference.paper.fit import Fit
+from neuralsurv.inference.linearised_fit import LinearisedFit
 from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.prior import GroupedPrior
+from neuralsurv.posterior.concerns import Concern, told
+from neuralsurv.posterior.diagnostics import Diagnostics
+from neuralsurv.posterior.samples import SampledPosterior, sampled_posterior
 
 
-def linear_model(fit: Fit | AdditiveFit, cohort: Cohort) -> tuple[LinearModel, Directions]:
+def linear_model(fit: LinearisedFit, cohort: Cohort) -> tuple[LinearModel, Coordinates]:
     """Return the model of a fit in the coordinates that are sampled.
 
     Parameters
     ----------
-    fit : Fit or AdditiveFit
+    fit : LinearisedFit
         What was fitted.
-    cohort : tuple of Tensor
-        Its time, event, entry, weight (N,) and x (N, d), in scaled time.
+    cohort : Cohort
+        The rows that it was fitted to.
     """
-    time, event, entry, weight, x = cohort
-    likelihood = fit.likelihood
-    network, normaliser = likelihood.network, likelihood.normaliser
-    directions = find_directions(fit, cohort)
-    precision, groups = torch.ones(directions.rank, dtype=torch.float64), directions.groups
-    if isinstance(fit, AdditiveFit) and fit.settings == 1:
-        precision, groups = GroupedPrior(precision, groups).at(fit.top.log_scales).precision, ()
+    network, normaliser, rho = fit.likelihood.network, fit.likelihood.normaliser, fit.likelihood.rho
+    coordinates = find_coordinates(fit, cohort)
+    precision, groups = torch.ones(coordinates.rank, dtype=torch.float64), coordinates.groups
+    if fit.known_log_scales is not None:
+        precision, groups = GroupedPrior(precision, groups).at(fit.known_log_scales).precision, ()
 
     def linear(at: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
-        linearised = linearise_network(network, fit.theta_star, at, x[row])
-        return linearised.offset, directions.project(linearised.rows)
+        linearised = linearise_network(network, fit.theta_star, at, cohort.x[row])
+        return linearised.offset, coordinates.project(linearised.rows)
 
     model = LinearModel(
-        time=time,
-        event=event,
-        entry=entry,
-        weight=weight,
+        cohort=cohort,
         linear=linear,
-        normaliser=lambda at, row: normaliser(at, x[row]),
+        normaliser=lambda at, row: normaliser(at, cohort.x[row]),
         precision=precision,
-        phi_prior=fit.phi.mean if isinstance(fit, AdditiveFit) else fit.problem.phi_prior,
-        rho=likelihood.rho,
+        phi_prior=fit.phi_prior,
+        rho=rho,
         groups=groups,
     )
-    return model, directions
+    return model, coordinates
 
 
 def sample_fit(
-    fit: Fit | AdditiveFit,
+    fit: LinearisedFit,
     cohort: Cohort,
     *,
     chains: int,
@@ -74,10 +72,10 @@ def sample_fit(
 
     Parameters
     ----------
-    fit : Fit or AdditiveFit
-        What was fitted; it says where the network is linearised and, with the default preset, what phi is.
-    cohort : tuple of Tensor
-        Its time, event, entry, weight (N,) and x (N, d), in scaled time.
+    fit : LinearisedFit
+        What was fitted; it says where the network is linearised and what is known of phi.
+    cohort : Cohort
+        The rows that it was fitted to.
     chains, draws, warmup, thin, seed, verbose
         As in :func:`neuralsurv.inference.exact.sampler.sample`.
 
@@ -86,11 +84,38 @@ def sample_fit(
     GibbsResult
         With draws of the weights of the network, shape (chains, draws, m).
     """
-    model, directions = linear_model(fit, cohort)
+    model, coordinates = linear_model(fit, cohort)
     result = sample(model, chains=chains, draws=draws, warmup=warmup, thin=thin, seed=seed, verbose=verbose)
     log_scales = result.log_scales.flatten(0, 1)
-    if isinstance(fit, AdditiveFit) and fit.settings == 1:
-        log_scales = fit.top.log_scales.expand(len(log_scales), -1)
+    if fit.known_log_scales is not None:
+        log_scales = fit.known_log_scales.expand(len(log_scales), -1)
     generator = torch.Generator().manual_seed(int(np.random.default_rng((seed, 1)).integers(2**62)))
-    weights = directions.weights(result.theta.flatten(0, 1), log_scales, generator)
+    weights = coordinates.weights(result.theta.flatten(0, 1), log_scales, generator)
     return replace(result, theta=weights.reshape(*result.phi.shape, -1))
+
+
+def exact_posterior(fit: LinearisedFit, drawn: GibbsResult) -> SampledPosterior:
+    """Return the posterior that exact draws of a fit make."""
+    model, (theta, phi) = fit.likelihood, drawn.flat()
+    return sampled_posterior(
+        theta, phi, theta_star=fit.theta_star, network=model.network, normaliser=model.normaliser, rho=model.rho
+    )
+
+
+def diagnose_exact(fit: LinearisedFit, drawn: GibbsResult) -> Diagnostics:
+    """Return what to know before trusting the draws."""
+    chains = drawn.diagnostics
+    found = fit.diagnose_draws(chains.latent_points, float(drawn.phi.mean()))
+    return replace(
+        found,
+        converged=not chains.messages,
+        interrupted=found.interrupted or chains.interrupted,
+        sampling={
+            "chains": float(drawn.phi.shape[0]),
+            "draws": float(drawn.phi.shape[1]),
+            "r_hat": chains.r_hat,
+            "ess_bulk": chains.ess_bulk,
+            "ess_tail": chains.ess_tail,
+        },
+        **told([*found.concerns, *(Concern("chains", text) for text in chains.messages)]),
+    )

@@ -14,7 +14,6 @@ from neuralsurv.inference.exact.slide import Slider
 from neuralsurv.inference.exact.sweep import Sweeper, require_polyagamma
 from neuralsurv.inference.exact.thinning import GibbsState, Thinning
 from neuralsurv.inference.threads import threads_for
-from neuralsurv.model.prior import Gamma
 from neuralsurv.progress import bar
 
 # Chains start apart from each other by this much in log phi.
@@ -97,7 +96,7 @@ def sample(
         raise InputError(f"ceiling_margin={ceiling_margin!r} must be a number of at least 1.")
     thinning = Thinning(model, ceiling_margin)
     sweeper, slider = Sweeper(thinning), Slider(thinning)
-    known = not isinstance(model.phi_prior, Gamma)
+    known = model.learned_phi is None
     rng = np.random.default_rng(seed)
     state = start(thinning, chains, rng)
     size = len(model.precision)
@@ -108,7 +107,7 @@ def sample(
     number = kept = 0
     interrupted = False
     total = warmup + draws * thin
-    with threads_for(chains * size * max(size, len(model.time))), bar("Gibbs sampling", total, verbose) as advance:
+    with threads_for(chains * size * max(size, len(model.cohort))), bar("Gibbs sampling", total, verbose) as advance:
         direction = slider.direction(torch.zeros(size, dtype=torch.float64), float(state.phi.mean()))
         try:
             while number < total:
@@ -178,9 +177,9 @@ def start(thinning: Thinning, chains: int, rng: np.random.Generator) -> GibbsSta
         away = torch.from_numpy(rng.standard_normal((chains, len(model.groups))))
         log_scales = model.grouped_prior.medians + model.grouped_prior.spreads * away
     theta = noise / model.precision_at(log_scales).sqrt()
-    prior = model.phi_prior
-    if not isinstance(prior, Gamma):
-        return GibbsState(theta, torch.full((chains,), prior, dtype=torch.float64), log_scales)
+    prior = model.learned_phi
+    if prior is None:
+        return GibbsState(theta, torch.full((chains,), model.phi_prior.mean, dtype=torch.float64), log_scales)
     level = (prior.shape + thinning.event_count) / (prior.rate + float(thinning.mass.sum()) / 2)
     phi = level * torch.exp(torch.from_numpy(_START_SPREAD * rng.standard_normal(chains)))
     return GibbsState(theta, phi, log_scales)

@@ -36,7 +36,6 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from neuralsurv.inference.exact.thinning import GibbsState, LinearPoints, Thinning
-from neuralsurv.model.prior import Gamma
 from neuralsurv.solvers.primal import cholesky
 
 # Steps of a slide in log phi; one of the scales is drawn each time, so that none has to be tuned to the problem.
@@ -71,7 +70,7 @@ class Slider:
         """Return the integral of the interpolant of values (C, N, K+1) over the baseline mass of all rows, (C,)."""
         low, high = self.thinning.ends
         mean = torch.trapezoid(values, dim=2) / _CELLS
-        return mean @ (self.thinning.model.weight * (high - low) / self.thinning.model.rho)
+        return mean @ (self.thinning.model.cohort.weight * (high - low) / self.thinning.model.rho)
 
     def interpolate(self, values: Tensor, points: LinearPoints) -> Tensor:
         """Return the interpolant of values (C, N, K+1) at points."""
@@ -91,7 +90,8 @@ class Slider:
         low, high = self.thinning.ends
         hazard = self.node_hazard(theta[None], torch.tensor([phi], dtype=torch.float64))[0]
         events = (
-            hazard * (self.thinning.model.weight * (high - low) / (self.thinning.model.rho * (_CELLS + 1)))[:, None]
+            hazard
+            * (self.thinning.model.cohort.weight * (high - low) / (self.thinning.model.rho * (_CELLS + 1)))[:, None]
         ).reshape(-1)
         rows = jacobian.flatten(0, 1)
         slope = torch.sigmoid(-offset.reshape(-1) - rows @ theta)
@@ -100,8 +100,8 @@ class Slider:
 
     def log_ratio(self, state: GibbsState, new: GibbsState) -> Tensor:
         """Return log(R'φ'/(Rφ)) of each chain: priors, events, and the Jacobian of log phi."""
-        prior = self.thinning.model.phi_prior
-        assert isinstance(prior, Gamma)
+        prior = self.thinning.model.learned_phi
+        assert prior is not None
         before, after = (
             logsigmoid(self.thinning.g_events(one.theta)) @ self.thinning.event_weight for one in (state, new)
         )

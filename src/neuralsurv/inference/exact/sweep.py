@@ -39,7 +39,6 @@ from torch import Tensor
 from neuralsurv.errors import InputError
 from neuralsurv.inference.exact.scales import draw_scales
 from neuralsurv.inference.exact.thinning import GibbsState, LinearPoints, Thinning
-from neuralsurv.model.prior import Gamma
 from neuralsurv.solvers.primal import cholesky
 
 _TINY = float(np.finfo(np.float64).tiny)
@@ -124,8 +123,8 @@ class Sweeper:
 
     def draw_phi(self, state: GibbsState, latent: Latent, rng: np.random.Generator) -> Tensor:
         """Draw phi given the number of points (step 4)."""
-        prior = self.thinning.model.phi_prior
-        if not isinstance(prior, Gamma):
+        prior = self.thinning.model.learned_phi
+        if prior is None:
             return state.phi
         count = torch.bincount(latent.points.chain, minlength=len(state.phi)) + latent.void
         shape = prior.shape + self.thinning.event_count + count.numpy()

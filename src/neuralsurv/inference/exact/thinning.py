@@ -80,12 +80,12 @@ class Thinning:
     @cached_property
     def ends(self) -> tuple[Tensor, Tensor]:
         """Ends of the rows in u = t^ρ, in which the baseline is flat, each of shape (N,)."""
-        return self.model.entry**self.model.rho, self.model.time**self.model.rho
+        return self.model.cohort.entry**self.model.rho, self.model.cohort.time**self.model.rho
 
     @cached_property
     def ceiling(self) -> Tensor:
         """Upper bound of 1/Z on the interval of each row, shape (N,)."""
-        model, rows = self.model, len(self.model.time)
+        model, rows = self.model, len(self.model.cohort)
         share = torch.linspace(0, 1, _CEILING_NODES, dtype=torch.float64)
         low, high = self.ends
         u = low[:, None] + (high - low)[:, None] * share
@@ -100,12 +100,12 @@ class Thinning:
     def mass(self) -> np.ndarray:
         """Baseline mass under the ceiling for phi = 1, w c (y^ρ − e^ρ)/ρ, shape (N,)."""
         low, high = self.ends
-        return np.asarray((self.model.weight * self.ceiling * (high - low) / self.model.rho).numpy())
+        return np.asarray((self.model.cohort.weight * self.ceiling * (high - low) / self.model.rho).numpy())
 
     @cached_property
     def event_weight(self) -> Tensor:
         """Row weights of the events, shape (D,)."""
-        return self.model.weight[self.model.event]
+        return self.model.cohort.event_weight
 
     @cached_property
     def event_count(self) -> float:
@@ -115,8 +115,8 @@ class Thinning:
     @cached_property
     def at_events(self) -> tuple[Tensor, Tensor]:
         """Offsets h (D,) and rows J (D, m) at the events."""
-        who = torch.nonzero(self.model.event).squeeze(1)
-        return self.model.linear(self.model.time[who], who)
+        who = torch.nonzero(self.model.cohort.event).squeeze(1)
+        return self.model.linear(self.model.cohort.time[who], who)
 
     def g_events(self, theta: Tensor) -> Tensor:
         """Return g at the events for theta (C, m), shape (C, D)."""

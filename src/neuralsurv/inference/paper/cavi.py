@@ -21,8 +21,8 @@ from neuralsurv.errors import NotConvergedError, NotFiniteError, NotPositiveDefi
 from neuralsurv.inference.optimise.anderson import Anderson
 from neuralsurv.inference.paper.elbo import elbo
 from neuralsurv.inference.paper.mean_search import search_mean
+from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, log_thinning, polya_gamma_mean
-from neuralsurv.model.likelihood import Problem
 from neuralsurv.model.linearise import Linearised
 from neuralsurv.model.prior import Gamma
 from neuralsurv.solvers.chart import Chart
@@ -112,12 +112,12 @@ def phi_shape(shape: float, thinned: float, rate: float) -> float:
     return alpha
 
 
-def start(problem: Problem, linearised: Linearised, theta: Tensor, phi: float, spread: str = "mode") -> CaviState:
+def start(problem: PaperProblem, linearised: Linearised, theta: Tensor, phi: float, spread: str = "mode") -> CaviState:
     """Return where the sweeps start: E[phi] = phi_MAP and q(theta) around theta_MAP.
 
     Parameters
     ----------
-    problem, linearised : Problem, Linearised
+    problem, linearised : PaperProblem, Linearised
         The data and the linearised points.
     theta, phi : Tensor of shape (m,), float
         The mode.
@@ -133,7 +133,7 @@ def start(problem: Problem, linearised: Linearised, theta: Tensor, phi: float, s
     return CaviState(Gamma(phi * problem.phi_rate, problem.phi_rate), None, theta, mean, variance)
 
 
-def update_phi(problem: Problem, m: Tensor, v: Tensor) -> Gamma:
+def update_phi(problem: PaperProblem, m: Tensor, v: Tensor) -> Gamma:
     """Return q(phi), with q(Psi) at its optimum for it (eq. A14)."""
     events = problem.points.events
     s = torch.sqrt(m**2 + v)[events:]
@@ -142,7 +142,7 @@ def update_phi(problem: Problem, m: Tensor, v: Tensor) -> Gamma:
     return Gamma(phi_shape(known, thinned, problem.phi_rate), problem.phi_rate)
 
 
-def curvature_and_slope(problem: Problem, m: Tensor, v: Tensor, phi: Gamma) -> tuple[Tensor, Tensor]:
+def curvature_and_slope(problem: PaperProblem, m: Tensor, v: Tensor, phi: Gamma) -> tuple[Tensor, Tensor]:
     """Return κ and a of every point: what q(omega) and q(Psi) leave for q(theta) (appendix G.4)."""
     events = problem.points.events
     s = torch.sqrt(m**2 + v)
@@ -153,7 +153,7 @@ def curvature_and_slope(problem: Problem, m: Tensor, v: Tensor, phi: Gamma) -> t
     return curvature, slope
 
 
-def sweep(problem: Problem, linearised: Linearised, solver: Solver[Any], state: CaviState) -> CaviState:
+def sweep(problem: PaperProblem, linearised: Linearised, solver: Solver[Any], state: CaviState) -> CaviState:
     """Update q(omega), q(Psi), q(phi), then q(theta)."""
     phi = update_phi(problem, state.m, state.v)
     curvature, slope = curvature_and_slope(problem, state.m, state.v, phi)
@@ -173,7 +173,7 @@ def _relative_change(new: CaviState, old: CaviState, weight: Tensor) -> float:
     )
 
 
-def _bound(problem: Problem, state: CaviState) -> float:
+def _bound(problem: PaperProblem, state: CaviState) -> float:
     assert state.theta is not None
     return elbo(problem, state.m, state.v, state.phi, state.theta.divergence(problem.weight_prior.precision))
 
@@ -186,7 +186,7 @@ class Shortcut:
     ELBO has not fallen. A solver without a chart has its means guessed as well, and not searched.
     """
 
-    def __init__(self, problem: Problem, linearised: Linearised) -> None:
+    def __init__(self, problem: PaperProblem, linearised: Linearised) -> None:
         self._problem, self._linearised = problem, linearised
         self._memory: Anderson | None = None
         self._last_gain = math.inf
@@ -256,7 +256,7 @@ class Shortcut:
 
 
 def fit(
-    problem: Problem,
+    problem: PaperProblem,
     linearised: Linearised,
     solver: Solver[Any],
     state: CaviState,
@@ -271,7 +271,7 @@ def fit(
 
     Parameters
     ----------
-    problem, linearised, solver : Problem, Linearised, Solver
+    problem, linearised, solver : PaperProblem, Linearised, Solver
         The data, the linearised points, and the algebra.
     state : CaviState
         Where to start.
@@ -335,7 +335,7 @@ def fit(
 
 
 def _exactly(
-    problem: Problem, linearised: Linearised, solver: Solver[Any], state: CaviState
+    problem: PaperProblem, linearised: Linearised, solver: Solver[Any], state: CaviState
 ) -> tuple[CaviState, float]:
     """Work the moments of g and the ELBO out anew, with a solver that is more exact than the one of the sweep."""
     assert state.theta is not None

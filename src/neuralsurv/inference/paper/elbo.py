@@ -8,8 +8,8 @@ import torch
 from scipy.special import digamma
 from torch import Tensor
 
+from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, log_sigmoid_bound
-from neuralsurv.model.likelihood import Problem
 from neuralsurv.model.prior import Gamma
 
 
@@ -24,12 +24,12 @@ def gamma_divergence(q: Gamma, prior: Gamma) -> float:
     )
 
 
-def elbo(problem: Problem, m: Tensor, v: Tensor, phi: Gamma, weight_divergence: float) -> float:
+def elbo(problem: PaperProblem, m: Tensor, v: Tensor, phi: Gamma, weight_divergence: float) -> float:
     """Return the ELBO in nats.
 
     Parameters
     ----------
-    problem : Problem
+    problem : PaperProblem
         The data and the model.
     m, v : Tensor of shape (P,)
         Mean and variance of the linearised g at the points.

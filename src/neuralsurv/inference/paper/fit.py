@@ -1,50 +1,46 @@
-"""From a cohort to a posterior: mode, linearisation, coordinate ascent."""
+"""The method of the paper, from a cohort to a posterior: mode, linearisation, coordinate ascent."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import InputError
-from neuralsurv.inference.choices import PaperChoices
-from neuralsurv.inference.footprint import require_paper
+from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.paper import cavi, mode
-from neuralsurv.inference.paper.solving import (
-    MOST_NUMBERS_OF_DIRECTIONS,
-    SolverReport,
-    make_solver,
-    report_solver,
-    rough_solver,
-)
+from neuralsurv.inference.paper.footprint import require_paper
+from neuralsurv.inference.paper.problem import COARSE_ROWS, PaperProblem, build_problem, coarse_problem
+from neuralsurv.inference.paper.settings import PaperSettings
+from neuralsurv.inference.paper.solving import make_solver, report_solver, rough_solver
 from neuralsurv.inference.threads import threads_for
-from neuralsurv.model.hazard import ClosedForm, Constant, MonteCarlo, Normaliser
-from neuralsurv.model.likelihood import Problem
-from neuralsurv.model.linearise import Linearised, linearise
-from neuralsurv.model.module_network import ModuleNetwork
-from neuralsurv.model.network import MLP, Network
-from neuralsurv.model.points import build_points
-from neuralsurv.model.prior import Gamma, WeightPrior
-from neuralsurv.model.quadrature import GaussLegendre, Rule, Trapezoid, missing_share
+from neuralsurv.model.linearise import Linearised, linearise, linearise_network
+from neuralsurv.model.prior import Gamma, GroupedPrior
+from neuralsurv.model.quadrature import GaussLegendre, missing_share
+from neuralsurv.posterior.concerns import Concern, told
+from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.choose import Choice, choose
 from neuralsurv.solvers.dual import DualGaussian
+from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian
 from neuralsurv.solvers.lowrank import LowRankSolver
 from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 
-# A problem with more points than this many times those of the coarse problem is first solved coarsely.
-_WORTH_A_COARSE_PROBLEM = 3
-_COARSE_RULE = GaussLegendre(8)
-_COARSE_ROWS = 1500
 # What the algebra of the sweeps may hold in memory.
-_MEMORY = 3 * 2**30
+MEMORY = 3 * 2**30
+# With fewer latent points than this share, sigma(g) is so close to 1 everywhere that hazards can hardly differ.
+COLLAPSE_SHARE = 0.05
+# The trapezoid cuts every row at the last grid point; more than this share of the time at risk lost is reported.
+EXPOSURE_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Fit:
-    """Everything a fit leaves behind.
+class PaperFit:
+    """Everything a fit of the paper's method leaves behind.
 
     Attributes
     ----------
@@ -56,7 +52,7 @@ class Fit:
         U at the end of every start.
     info : CaviInfo
         How the sweeps went.
-    problem : Problem
+    problem : PaperProblem
         What was fitted.
     missing_exposure : float
         Part of the time at risk that the quadrature rule leaves out.
@@ -71,10 +67,20 @@ class Fit:
     mode: mode.Mode
     objectives: tuple[float, ...]
     info: cavi.CaviInfo
-    problem: Problem
+    problem: PaperProblem
     missing_exposure: float
     solver: SolverReport
     coarse_sweeps: int
+
+    @property
+    def worst_k_hat(self) -> float:
+        """No warning: the paper's bound is nearly always far from the posterior, and its readers know."""
+        return math.inf
+
+    @property
+    def known_log_scales(self) -> None:
+        """There are no scales."""
+        return None
 
     @property
     def theta_star(self) -> Tensor:
@@ -82,7 +88,7 @@ class Fit:
         return self.mode.theta
 
     @property
-    def likelihood(self) -> Problem:
+    def likelihood(self) -> PaperProblem:
         """What was fitted."""
         return self.problem
 
@@ -92,85 +98,100 @@ class Fit:
         return self.problem.phi_prior
 
     @property
-    def elbo(self) -> tuple[float, ...]:
+    def prior(self) -> GroupedPrior:
+        """The prior of the weights, whose scales are known."""
+        return GroupedPrior(self.problem.weight_prior.precision, ())
+
+    @property
+    def best_theta(self) -> Gaussian:
+        """q(theta)."""
+        return self.theta
+
+    @property
+    def trace(self) -> tuple[float, ...]:
         """The ELBO after each sweep."""
         return self.info.elbo
 
+    @property
+    def latent_share(self) -> float:
+        """The average of 1 − σ(g) over the baseline exposure: latent points over all points that phi gives."""
+        return self._share(self.info.latent_points, self.phi.mean)
 
-def quadrature_rule(choices: PaperChoices) -> Rule:
-    """Return the quadrature rule that was chosen."""
-    if choices.quadrature == "trapezoid":
-        return Trapezoid(choices.quadrature_points)
-    return GaussLegendre(choices.quadrature_points)
+    def _share(self, latent_points: float, phi: float) -> float:
+        every = phi * float(self.problem.baseline.sum())
+        # Entries may be so late that rounding leaves nothing of the exposure.
+        return latent_points / every if every > 0 else 0.0
 
+    def rule(self, nodes: int) -> GaussLegendre:
+        """Return Gauss and Legendre's rule."""
+        return GaussLegendre(nodes)
 
-def choose_normaliser(choices: PaperChoices, network: Network, prior: WeightPrior, seed: int) -> Normaliser:
-    """Return Z: one half where that is exact, else as chosen."""
-    kind = choices.normaliser
-    if kind == "auto":
-        # The closed form is linearised at zero weights, where a deep module has no derivative but its last bias's.
-        other = "monte-carlo" if isinstance(network, ModuleNetwork) else "closed-form"
-        kind = "half" if network.symmetric else other
-    if kind == "half":
-        if not network.symmetric:
-            raise InputError("normaliser='half' is only right for a network whose prior is symmetric about 0.")
-        return Constant(0.5)
-    return ClosedForm(network, prior) if kind == "closed-form" else MonteCarlo(network, prior, seed=seed)
+    def reduce(self, time: Tensor, x: Tensor, importance: Tensor, tolerance: float) -> GroupedSolver:
+        """Return the directions of the weights that carry information."""
+        network, precision = self.problem.network, self.problem.weight_prior.precision
+        rows = linearise_network(network, self.theta_star, time, x).rows
+        return grouped_solver([(rows, False)], precision, importance, tolerance=tolerance, most=network.size)
 
+    def diagnose(self) -> Diagnostics:
+        """Return what to know before trusting the posterior."""
+        return self._diagnose(self.info.latent_points, self.latent_share, self._about_sweeps())
 
-def build_problem(
-    time: Tensor,
-    event: Tensor,
-    entry: Tensor,
-    weight: Tensor,
-    x: Tensor,
-    choices: PaperChoices,
-    seed: int,
-    module: ModuleNetwork | None = None,
-) -> Problem:
-    """Put data and model together, in scaled time; a module takes the place of the network of `choices`."""
-    network = MLP(x.shape[1], choices.hidden, choices.activation) if module is None else module
-    prior = WeightPrior.isotropic(network.size)
-    return Problem(
-        points=build_points(time, event, entry, weight, quadrature_rule(choices), choices.rho),
-        x=x,
-        network=network,
-        weight_prior=prior,
-        phi_prior=Gamma(*choices.phi_prior),
-        normaliser=choose_normaliser(choices, network, prior, seed),
-        rho=choices.rho,
-    )
+    def diagnose_draws(self, latent_points: float, phi: float) -> Diagnostics:
+        """Return what to know of exact draws, which need neither the sweeps nor a quadrature rule."""
+        return self._diagnose(latent_points, self._share(latent_points, phi), [])
 
+    def _diagnose(self, latent_points: float, latent_share: float, more: list[Concern]) -> Diagnostics:
+        concerns, collapsed = [], latent_share < COLLAPSE_SHARE
+        if collapsed:
+            text = (
+                f"the posterior has collapsed: only {latent_points:.2f} latent points ({latent_share:.1%} of all "
+                "points) are left, so sigma(g) is close to 1 for everybody and covariates have next to no effect. Try "
+                "other starts (random_state, starts) or a smaller network (hidden)."
+            )
+            concerns.append(Concern("collapse", text))
+        if not self.mode.converged:
+            text = (
+                f"the search for the mode stopped at its limit of {len(self.mode.trace) - 1} iterations; the network "
+                "is linearised at the best point found."
+            )
+            concerns.append(Concern("mode", text))
+        return Diagnostics(
+            converged=self.info.converged,
+            interrupted=self.info.interrupted,
+            sweeps=self.info.sweeps,
+            mode_converged=self.mode.converged,
+            mode_objectives=self.objectives,
+            latent_points=latent_points,
+            latent_share=latent_share,
+            collapsed=collapsed,
+            missing_exposure=self.missing_exposure,
+            coarse_sweeps=self.coarse_sweeps,
+            **asdict(self.solver),
+            **told([*concerns, *more]),
+        )
 
-def coarse_problem(
-    problem: Problem, time: Tensor, event: Tensor, entry: Tensor, weight: Tensor, choices: PaperChoices
-) -> Problem | None:
-    """Return the problem with few quadrature nodes and some of the rows, where that is much smaller.
-
-    It only says where to start: mode and sweeps end on the problem itself. The rows are every k-th of the canonical
-    order, with weights that make up for the others. None where there is little to save, or where shortcuts are off.
-    """
-    if not choices.accelerate or choices.mode == "em":
-        return None
-    some = torch.arange(0, len(time), max(1, len(time) // _COARSE_ROWS))
-    # Without events there is nothing to start from; they are the scarce rows.
-    some = torch.unique(torch.cat([some, torch.nonzero(event).squeeze(1)[:1]]))
-    share = float(weight.sum() / weight[some].sum())
-    part = build_points(time[some], event[some], entry[some], share * weight[some], _COARSE_RULE, choices.rho)
-    points = replace(part, row=some[part.row])
-    return replace(problem, points=points) if len(problem.points) > _WORTH_A_COARSE_PROBLEM * len(points) else None
-
-
-def over_some(
-    problem: Problem, found: mode.Mode, module: ModuleNetwork, choices: PaperChoices, seed: int
-) -> tuple[Problem, mode.Mode]:
-    """Hold all weights of a module at the mode but those that are Bayesian."""
-    assert isinstance(problem.network, ModuleNetwork)
-    network = replace(problem.network.with_weights(found.theta), names=module.names, symmetric=module.symmetric)
-    prior = WeightPrior.isotropic(network.size)
-    normaliser = choose_normaliser(choices, network, prior, seed)
-    part = replace(problem, network=network, weight_prior=prior, normaliser=normaliser)
-    return part, replace(found, theta=network.own, inverse_hessian=None)
+    def _about_sweeps(self) -> list[Concern]:
+        info, concerns = self.info, []
+        if info.interrupted and not info.converged:
+            text = (
+                f"the variational sweeps were interrupted after {info.sweeps}; the model can be used, but has not "
+                "converged. Fit again with warm_start=True to sweep on without a new search for the mode."
+            )
+            concerns.append(Concern("interrupted", text))
+        elif not info.converged:
+            change = f"; the last relative change was {info.change[-1]:.2g}" if info.change else ""
+            text = (
+                f"the variational sweeps stopped after {info.sweeps} before reaching their tolerance{change}. "
+                "Raise max_sweeps, or tolerance if that is close enough."
+            )
+            concerns.append(Concern("sweeps", text))
+        if self.missing_exposure > EXPOSURE_SHARE:
+            text = (
+                f"the trapezoid grid leaves out {self.missing_exposure:.0%} of the time at risk, because many rows end "
+                "between two grid points. Use quadrature='gauss-legendre', or more quadrature_points."
+            )
+            concerns.append(Concern("quadrature", text))
+        return concerns
 
 
 def _words(advance: Advance) -> mode.Report:
@@ -178,12 +199,12 @@ def _words(advance: Advance) -> mode.Report:
 
 
 def find_mode(
-    problem: Problem,
-    choices: PaperChoices,
+    problem: PaperProblem,
+    settings: PaperSettings,
     seed: int,
     verbose: bool | str | int,
     warm: Tensor | None = None,
-    coarse: Problem | None = None,
+    coarse: PaperProblem | None = None,
 ) -> tuple[mode.Mode, list[float]]:
     """Search from several seeded starts, or from where an earlier fit ended, and keep the best mode.
 
@@ -192,14 +213,14 @@ def find_mode(
     another one for each start, from one after the other.
     """
     usable = warm is not None and len(warm) == problem.network.size
-    starts = [warm] if warm is not None and usable else mode.random_starts(problem, choices.starts, seed)
-    if choices.mode == "em":
+    starts = [warm] if warm is not None and usable else mode.random_starts(problem, settings.starts, seed)
+    if settings.mode == "em":
         found = []
         for number, theta in enumerate(starts, 1):
             with bar(f"mode, start {number} of {len(starts)}", None, verbose) as advance:
-                found.append(mode.em(problem, theta, tolerance=choices.mode_tolerance, report=_words(advance)))
+                found.append(mode.em(problem, theta, tolerance=settings.mode_tolerance, report=_words(advance)))
     else:
-        tolerance = choices.mode_tolerance if coarse is None else 10 * choices.mode_tolerance
+        tolerance = settings.mode_tolerance if coarse is None else 10 * settings.mode_tolerance
         title = f"mode, {len(starts)} starts" if len(starts) > 1 else "mode"
         with bar(title + (", few nodes" if coarse else ""), None, verbose) as advance:
             found = mode.direct_together(coarse or problem, starts, tolerance=tolerance, report=_words(advance))
@@ -210,7 +231,7 @@ def find_mode(
                 current = mode.direct(
                     stage,
                     current.theta,
-                    tolerance=choices.mode_tolerance,
+                    tolerance=settings.mode_tolerance,
                     inverse_hessian=current.inverse_hessian,
                     report=_words(advance),
                 )
@@ -225,14 +246,16 @@ def _moments(linearised: Linearised, theta: Gaussian) -> tuple[Tensor, Tensor]:
 
 
 def sweep_coarsely(
-    problem: Problem, linearised: Linearised, coarse: Problem, start: mode.Mode, choices: PaperChoices
+    problem: PaperProblem, linearised: Linearised, coarse: PaperProblem, start: mode.Mode, settings: PaperSettings
 ) -> tuple[cavi.CaviState, int]:
     """Sweep on the coarse rule until that stands still; return the state at the points of the problem."""
     rough = linearise(coarse, start.theta)
-    state = cavi.start(coarse, rough, start.theta, start.phi, choices.spread)
+    state = cavi.start(coarse, rough, start.theta, start.phi, settings.spread)
     with threads_for(len(coarse.points) * coarse.network.size):
-        solver = make_solver(choose(len(coarse.points), coarse.network.size, _MEMORY).solver, coarse, rough, state)
-        state, info = cavi.fit(coarse, rough, solver, state, tolerance=choices.tolerance, max_sweeps=choices.max_sweeps)
+        solver = make_solver(choose(len(coarse.points), coarse.network.size, MEMORY).solver, coarse, rough, state)
+        state, info = cavi.fit(
+            coarse, rough, solver, state, tolerance=settings.tolerance, max_sweeps=settings.max_sweeps
+        )
     assert state.theta is not None
     with threads_for(len(problem.points) * problem.network.size):
         mean, variance = _moments(linearised, state.theta)
@@ -241,33 +264,24 @@ def sweep_coarsely(
 
 def _room_for_directions(points: int, weights: int) -> bool:
     """Return whether a basis of as many directions as there are points fits into memory, with two copies."""
-    return 3 * 8 * weights * min(points, weights) <= _MEMORY
+    return 3 * 8 * weights * min(points, weights) <= MEMORY
 
 
-def fit(
-    time: Tensor,
-    event: Tensor,
-    entry: Tensor,
-    weight: Tensor,
-    x: Tensor,
-    choices: PaperChoices,
+def fit_paper(
+    cohort: Cohort,
+    settings: PaperSettings,
     *,
     seed: int,
     verbose: bool | str | int = False,
     warm: Tensor | None = None,
-    module: ModuleNetwork | None = None,
-) -> Fit:
+) -> PaperFit:
     """Fit the model of the paper.
 
     Parameters
     ----------
-    time, entry, weight : Tensor of shape (N,)
-        Scaled times (largest 1), scaled entries, row weights.
-    event : bool Tensor of shape (N,)
-        Event flags.
-    x : Tensor of shape (N, d)
-        Covariates.
-    choices : PaperChoices
+    cohort : Cohort
+        The training rows in scaled time (largest 1).
+    settings : PaperSettings
         Everything that had to be chosen.
     seed : int
         Seed of the random starts.
@@ -275,39 +289,31 @@ def fit(
         Whether to show progress.
     warm : Tensor of shape (m,), optional
         The mode of an earlier fit, to start from in place of random draws; ignored if the network has changed.
-    module : ModuleNetwork, optional
-        A network of the user's in place of the MLP; the search for its mode starts at its own weights.
     """
-    if module is not None:
-        choices = replace(choices, starts=1)
-    whole = None if module is None else module.over(module.trained) if module.names != module.trained else module
-    require_paper(time, event, entry, x, choices, module, memory=_MEMORY, directions=MOST_NUMBERS_OF_DIRECTIONS)
-    problem = build_problem(time, event, entry, weight, x, choices, seed, whole)
+    require_paper(cohort, settings, memory=MEMORY)
+    problem = build_problem(cohort, settings, seed)
     if problem.phi_prior.shape - 1 + problem.event_count <= 0:
         raise InputError(
             f"the weights of the events add up to {problem.event_count:g}, too little for phi_prior with shape "
             f"{problem.phi_prior.shape:g}: their sum must exceed 1 for phi to have a mode. Rescale the weights."
         )
-    coarse = coarse_problem(problem, time, event, entry, weight, choices)
-    widest = max([x.shape[1] + 1, *choices.hidden])
+    coarse = coarse_problem(problem, cohort, settings)
+    widest = max([cohort.covariates + 1, *settings.hidden])
     with threads_for(len(problem.points) * widest):
-        start, objectives = find_mode(problem, choices, seed, verbose, warm, coarse)
-    if module is not None and module.names != module.trained:
-        problem, start = over_some(problem, start, module, choices, seed)
-        coarse = None
+        start, objectives = find_mode(problem, settings, seed, verbose, warm, coarse)
     linearised = linearise(problem, start.theta)
     choice = (
-        choose(len(problem.points), problem.network.size, _MEMORY)
-        if choices.solver == "auto"
-        else Choice(choices.solver, "asked for")
+        choose(len(problem.points), problem.network.size, MEMORY)
+        if settings.solver == "auto"
+        else Choice(settings.solver, "asked for")
     )
     coarse_sweeps = 0
     # Fewer nodes of the same rows lead nearly to the same posterior; some of the rows lead to one that the others take
     # longer to move than a start from the mode.
-    if coarse is None or len(time) >= 2 * _COARSE_ROWS:
-        state = cavi.start(problem, linearised, start.theta, start.phi, choices.spread)
+    if coarse is None or len(cohort) >= 2 * COARSE_ROWS:
+        state = cavi.start(problem, linearised, start.theta, start.phi, settings.spread)
     else:
-        state, coarse_sweeps = sweep_coarsely(problem, linearised, coarse, start, choices)
+        state, coarse_sweeps = sweep_coarsely(problem, linearised, coarse, start, settings)
     with threads_for(len(problem.points) * problem.network.size):
         solver = make_solver(choice.solver, problem, linearised, state)
     rank = solver.rank if isinstance(solver, LowRankSolver) else problem.network.size
@@ -317,10 +323,10 @@ def fit(
             linearised,
             solver,
             state,
-            tolerance=choices.tolerance,
-            max_sweeps=choices.max_sweeps,
-            accelerate=choices.accelerate,
-            rough=rough_solver(solver, choices),
+            tolerance=settings.tolerance,
+            max_sweeps=settings.max_sweeps,
+            accelerate=settings.accelerate,
+            rough=rough_solver(solver, settings),
             report=lambda k, bound, change: advance(k, f"sweep {k}, ELBO {bound:.4f}, change {change:.1e}"),
         )
     theta = state.theta
@@ -328,20 +334,8 @@ def fit(
     if isinstance(theta, DualGaussian) and _room_for_directions(*linearised.rows.shape):
         # The same law without the training rows.
         theta = theta.compact()
-    nodes = quadrature_rule(choices).nodes(entry, time, choices.rho)
-    missing = missing_share(entry, time, weight, nodes, choices.rho)
+    nodes = settings.rule.nodes(cohort.entry, cohort.time, settings.rho)
+    missing = missing_share(cohort.entry, cohort.time, cohort.weight, nodes, settings.rho)
     used = report_solver(choice, solver, problem, state)
     coarse_sweeps += info.rough_sweeps
-    return Fit(state.phi, theta, start, tuple(objectives), info, problem, missing, used, coarse_sweeps)
-
-
-def latent_share(fit: Fit) -> float:
-    """Return the average of 1 − σ(g) over the baseline exposure: latent points over all points that phi gives."""
-    whole = fit.phi.mean * float(fit.problem.baseline.sum())
-    # Entries may be so late that rounding leaves nothing of the exposure.
-    return fit.info.latent_points / whole if whole > 0 else 0.0
-
-
-def to_double(array: object) -> Tensor:
-    """Return a float64 tensor copy of an array."""
-    return torch.as_tensor(array, dtype=torch.float64).clone()
+    return PaperFit(state.phi, theta, start, tuple(objectives), info, problem, missing, used, coarse_sweeps)

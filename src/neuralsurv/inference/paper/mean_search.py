@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from neuralsurv.inference.paper.elbo import elbo
+from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
-from neuralsurv.model.likelihood import Problem
 from neuralsurv.model.prior import Gamma
 from neuralsurv.solvers.chart import Chart
 
@@ -39,7 +39,7 @@ _STRAIGHT = 0.6
 PhiOf = Callable[[Tensor], Gamma]
 
 
-def slope_of_mean(problem: Problem, m: Tensor, v: Tensor, phi: Gamma) -> Tensor:
+def slope_of_mean(problem: PaperProblem, m: Tensor, v: Tensor, phi: Gamma) -> Tensor:
     """Return the derivative of the ELBO in m at each point, shape (P,), at fixed v and q(phi)."""
     events = problem.points.events
     s = torch.sqrt(m**2 + v)
@@ -77,12 +77,14 @@ class _Memory:
         return found
 
 
-def search_mean(problem: Problem, chart: Chart, offset: Tensor, v: Tensor, phi_of: PhiOf, tolerance: float) -> Tensor:
+def search_mean(
+    problem: PaperProblem, chart: Chart, offset: Tensor, v: Tensor, phi_of: PhiOf, tolerance: float
+) -> Tensor:
     """Return the mean of g at the points, shape (P,), for the best mean of q(theta) that was found.
 
     Parameters
     ----------
-    problem : Problem
+    problem : PaperProblem
         The data and the model.
     chart : Chart
         Coordinates of the mean, with the mean to start from and the covariance that is the metric of the search.

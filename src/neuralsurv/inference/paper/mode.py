@@ -22,8 +22,8 @@ from torch.nn.functional import softplus
 
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.optimise.descent import Answer, Function, InverseHessian, descend, descend_together
+from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
-from neuralsurv.model.likelihood import Problem
 from neuralsurv.model.network import Pullback
 
 Report = Callable[[int, float], None]
@@ -57,24 +57,24 @@ class Mode:
     inverse_hessian: InverseHessian | None = field(default=None, repr=False, compare=False)
 
 
-def best_phi(problem: Problem, g_nodes: Tensor) -> float:
+def best_phi(problem: PaperProblem, g_nodes: Tensor) -> float:
     """Return the phi that maximises the posterior for given g at the nodes."""
     exposure = problem.phi_prior.rate + float((problem.baseline * torch.sigmoid(g_nodes)).sum())
     return (problem.phi_prior.shape - 1 + problem.event_count) / exposure
 
 
-def value_and_slope(problem: Problem, theta: Tensor) -> Answer:
+def value_and_slope(problem: PaperProblem, theta: Tensor) -> Answer:
     """Return U and a function that returns its gradient; value alone takes a third of the time of both."""
     return _value_and_slope(problem, theta, *problem.evaluate(theta))
 
 
-def values_and_slopes(problem: Problem, thetas: Sequence[Tensor]) -> list[Answer]:
+def values_and_slopes(problem: PaperProblem, thetas: Sequence[Tensor]) -> list[Answer]:
     """Return what `value_and_slope` gives for each, in less time."""
     evaluated = problem.evaluate_together(thetas)
     return [_value_and_slope(problem, theta, *one) for theta, one in zip(thetas, evaluated, strict=True)]
 
 
-def _value_and_slope(problem: Problem, theta: Tensor, g: Tensor, pullback: Pullback) -> Answer:
+def _value_and_slope(problem: PaperProblem, theta: Tensor, g: Tensor, pullback: Pullback) -> Answer:
     events = problem.points.events
     share = torch.sigmoid(g[events:])
     exposure = problem.phi_prior.rate + float(problem.baseline @ share)
@@ -93,13 +93,13 @@ def _value_and_slope(problem: Problem, theta: Tensor, g: Tensor, pullback: Pullb
     return value, gradient
 
 
-def objective_and_gradient(problem: Problem, theta: Tensor) -> tuple[float, Tensor]:
+def objective_and_gradient(problem: PaperProblem, theta: Tensor) -> tuple[float, Tensor]:
     """Return U and its gradient."""
     value, gradient = value_and_slope(problem, theta)
     return value, gradient()
 
 
-def objective(problem: Problem, theta: Tensor, phi: float | None = None) -> float:
+def objective(problem: PaperProblem, theta: Tensor, phi: float | None = None) -> float:
     """Return U, or at a given phi the joint objective whose minimum over phi is U.
 
     EM lowers the joint objective in every iteration; U alone need not fall while phi is still on its way.
@@ -114,7 +114,7 @@ def objective(problem: Problem, theta: Tensor, phi: float | None = None) -> floa
 
 
 def direct(
-    problem: Problem,
+    problem: PaperProblem,
     theta: Tensor,
     *,
     tolerance: float = 1e-6,
@@ -126,7 +126,7 @@ def direct(
 
     Parameters
     ----------
-    problem : Problem
+    problem : PaperProblem
         The data and the model.
     theta : Tensor of shape (m,)
         Where to start.
@@ -150,7 +150,7 @@ def direct(
 
 
 def direct_together(
-    problem: Problem,
+    problem: PaperProblem,
     thetas: Sequence[Tensor],
     *,
     tolerance: float = 1e-6,
@@ -162,7 +162,7 @@ def direct_together(
 
     Parameters
     ----------
-    problem : Problem
+    problem : PaperProblem
         The data and the model.
     thetas : sequence of Tensor of shape (m,)
         Where to start.
@@ -197,7 +197,7 @@ def direct_together(
     ]
 
 
-def _bound(problem: Problem, theta_now: Tensor, phi_now: float) -> tuple[Function, float, float]:
+def _bound(problem: PaperProblem, theta_now: Tensor, phi_now: float) -> tuple[Function, float, float]:
     """Return −Q as a function of theta with its gradient, the best phi of the bound, and the φ part of −Q.
 
     The latent variables of the current point enter Q (appendix F) through the curvature κ and the slope a of each
@@ -223,7 +223,7 @@ def _bound(problem: Problem, theta_now: Tensor, phi_now: float) -> tuple[Functio
 
 
 def em(
-    problem: Problem,
+    problem: PaperProblem,
     theta: Tensor,
     *,
     phi: float | None = None,
@@ -237,7 +237,7 @@ def em(
 
     Parameters
     ----------
-    problem : Problem
+    problem : PaperProblem
         The data and the model.
     theta : Tensor of shape (m,)
         Where to start.
@@ -274,7 +274,7 @@ def em(
     return _finish(problem, theta, objective(problem, theta), trace, converged)
 
 
-def _finish(problem: Problem, theta: Tensor, value: float, trace: list[float], converged: bool) -> Mode:
+def _finish(problem: PaperProblem, theta: Tensor, value: float, trace: list[float], converged: bool) -> Mode:
     if not math.isfinite(value):
         raise NotFiniteError(f"the search for the mode reached U = {value}; look for extreme covariates or times.")
     g = problem.evaluate(theta)[0]
@@ -286,7 +286,7 @@ def best_of(modes: Sequence[Mode]) -> Mode:
     return min(modes, key=lambda mode: mode.objective)
 
 
-def random_starts(problem: Problem, count: int, seed: int) -> list[Tensor]:
+def random_starts(problem: PaperProblem, count: int, seed: int) -> list[Tensor]:
     """Return `count` seeded starts; they depend on the network alone, so that no order of rows can change them."""
     generator = torch.Generator().manual_seed(seed)
     return [problem.network.initial(generator) for _ in range(count)]

@@ -11,19 +11,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.default.expectations import bounded_expectations, expectations
 from neuralsurv.inference.stream.kept_directions import Belief, Directions, Information
-from neuralsurv.inference.stream.packed_rows import RowBatch
 from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.network import Network
 from neuralsurv.model.points import build_points
 from neuralsurv.model.quadrature import ShiftedLog
+from neuralsurv.posterior.concerns import CEILING_SHARE
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
-
-# A hazard above this share of its ceiling can hardly rise any further; how much exposure there is, is reported.
-_CROWDED = 0.5
 
 
 @dataclass(frozen=True)
@@ -48,9 +46,9 @@ class Linear:
     theta_star: Tensor
     directions: Directions
 
-    def at(self, rows: RowBatch) -> tuple[Likelihood, Tensor, Tensor, Tensor]:
+    def at(self, rows: Cohort) -> tuple[Likelihood, Tensor, Tensor, Tensor]:
         """Return the points of a batch, g at theta = 0 there, the reduced rows and what lies across them."""
-        points = build_points(rows.time, rows.event, rows.entry, rows.weight, self.rule, 1.0)
+        points = build_points(rows, self.rule, 1.0)
         likelihood = Likelihood(points, rows.x, self.network, self.normaliser, 1.0)
         linearised = linearise_network(self.network, self.theta_star, points.time, likelihood.point_x)
         return likelihood, linearised.offset, *self.directions.reduce(linearised.rows, points, rows.x)
@@ -107,7 +105,7 @@ class BatchTerms:
         """Value, mass without hazard, crowded mass, information across; then b and the triangle of H."""
         return 4 + self.directions.rank + triangle_length(self.directions.rank)
 
-    def batch(self, rows: RowBatch, belief: Belief) -> Tensor:
+    def batch(self, rows: Cohort, belief: Belief) -> Tensor:
         """Return the sums of a batch."""
         likelihood, offset, reduced, remainder = self.linear.at(rows)
         mean, variance = belief.moments(reduced, remainder)
@@ -120,7 +118,7 @@ class BatchTerms:
             [
                 found.value,
                 float(likelihood.baseline @ (1 - share)),
-                float(likelihood.baseline @ (share > _CROWDED).double()),
+                float(likelihood.baseline @ (share > CEILING_SHARE).double()),
                 float(found.curvature @ remainder),
             ],
             dtype=torch.float64,

@@ -26,8 +26,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.stream.packed_rows import PackedRows, RowBatch, groups, permutation
+from neuralsurv.inference.stream.packed_rows import PackedRows, groups, permutation
 from neuralsurv.inference.stream.processes import Team
 from neuralsurv.inference.stream.snapshots import Keeper, Snapshot
 from neuralsurv.model.hazard import Normaliser
@@ -72,9 +73,9 @@ class Objective:
     precision: Tensor
     phi: float
 
-    def batch(self, rows: RowBatch, rule: Rule, theta: Tensor) -> Tensor:
+    def batch(self, rows: Cohort, rule: Rule, theta: Tensor) -> Tensor:
         """Return Σ softplus(−g) of the events, Σ c σ(g), and the gradient, of a batch: shape (2 + m,)."""
-        points = build_points(rows.time, rows.event, rows.entry, rows.weight, rule, 1.0)
+        points = build_points(rows, rule, 1.0)
         x = rows.x[points.row]
         events = points.events
         mass = points.weight[events:] / self.normaliser(points.time[events:], x[events:])

@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.stream.survey import Survey
-from neuralsurv.inference.choices import DefaultChoices
+from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
-from neuralsurv.inference.paper.solving import SolverReport
+from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.stream.batch_terms import BatchTerms, Linear
 from neuralsurv.inference.stream.feature_learning import Objective, Training, learn_features
 from neuralsurv.inference.stream.kept_directions import Directions, choose_directions
 from neuralsurv.inference.stream.natural_gradient import Inference, Settled
-from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS, PackedRows, RowBatch, permutation
+from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS, PackedRows, permutation
+from neuralsurv.inference.stream.plan import StreamPlan
 from neuralsurv.inference.stream.processes import Team
 from neuralsurv.inference.stream.snapshots import Keeper
 from neuralsurv.inference.threads import threads_for
@@ -38,38 +40,6 @@ _BLOCKS_TO_CHOOSE_BY = 8
 _TRAINING_SCALE = 1.0
 # With more encoded covariates than this there are no products of two of them.
 _MOST_FOR_PAIRS = 12
-
-
-@dataclass(frozen=True)
-class StreamPlan:
-    """How a streamed fit goes through the rows.
-
-    Attributes
-    ----------
-    exact : bool
-        Whether the posterior comes from sweeps over all rows, or from natural-gradient steps on samples.
-    training_passes : int
-        Passes of feature learning; 0 leaves the network at its random draw.
-    passes : int
-        Passes of the steps on samples.
-    training_blocks, blocks : int
-        Blocks of rows in a step of feature learning, and of the posterior.
-    rate : float
-        Largest step of feature learning.
-    directions : int
-        Largest number of directions of the network that the posterior keeps.
-    keep_all : int
-        Up to this many weights, all are kept.
-    """
-
-    exact: bool
-    training_passes: int
-    passes: int
-    training_blocks: int
-    blocks: int
-    rate: float
-    directions: int
-    keep_all: int
 
 
 @dataclass(frozen=True)
@@ -161,32 +131,33 @@ class StreamFitter:
     verbose: bool | str | int
     told: str = ""
 
-    def fit(self, choices: DefaultChoices) -> StreamFit:
+    def fit(self, settings: DefaultSettings) -> StreamFit:
         """Learn features, linearise there, and infer the posterior."""
-        model = self._build(choices)
-        size, points = model.network.size, BLOCK_ROWS * (choices.quadrature_points + 1)
+        model = self._build(settings)
+        size, points = model.network.size, BLOCK_ROWS * (settings.quadrature_points + 1)
         # The rows of one block are in memory at a time.
-        with threads_for(max(size, BLOCK_ROWS * (_TRAINING_NODES + 1) * max(self.covariates + 1, *choices.hidden, 1))):
+        with threads_for(max(size, BLOCK_ROWS * (_TRAINING_NODES + 1) * max(self.covariates + 1, *settings.hidden, 1))):
             mode = self._mode(model)
         with threads_for(_BLOCKS_TO_CHOOSE_BY * points * size):
             directions = self._directions(model, mode)
         with threads_for(max(points, size) * directions.rank):
-            return self._posterior(choices, model, mode, directions)
+            return self._posterior(settings, model, mode, directions)
 
-    def _posterior(self, choices: DefaultChoices, model: _Model, mode: Tensor, directions: Directions) -> StreamFit:
+    def _posterior(self, settings: DefaultSettings, model: _Model, mode: Tensor, directions: Directions) -> StreamFit:
         linear = Linear(model.network, model.normaliser, model.rule, mode, directions)
-        terms = BatchTerms(linear, model.phi, choices.curvature, choices.hyper_priors)
-        settled = self._settle(terms, mode, model.log_scales, choices.tolerance, choices.max_sweeps)
+        terms = BatchTerms(linear, model.phi, settings.ablation.curvature, settings.ablation.hyper_priors)
+        settled = self._settle(terms, mode, model.log_scales, settings.tolerance, settings.max_sweeps)
         return self._result(model, mode, directions, terms, settled)
 
-    def _build(self, choices: DefaultChoices) -> _Model:
+    def _build(self, settings: DefaultSettings) -> _Model:
         scale = self.survey.last_time
         times = self.survey.event_times
         event_time, event_weight = torch.from_numpy(times.time / scale), torch.from_numpy(times.weight)
         # Many products of two covariates would cost more than the network, which learns them from so many rows.
-        choices = replace(choices, pairs=choices.pairs and self.covariates <= _MOST_FOR_PAIRS)
-        network = build_network(event_time, event_weight, self.covariates, choices, self.seed)
-        prior = build_prior(network, choices)
+        pairs = settings.ablation.pairs and self.covariates <= _MOST_FOR_PAIRS
+        settings = replace(settings, ablation=replace(settings.ablation, pairs=pairs))
+        network = build_network(event_time, event_weight, self.covariates, settings, self.seed)
+        prior = build_prior(network, settings)
         training = prior.medians.clone()
         for place, group in enumerate(prior.groups):
             if group.name == "network":
@@ -194,10 +165,10 @@ class StreamFitter:
         shift, seed = network.basis.shift, self.seed
         return _Model(
             network=network,
-            normaliser=Constant(1 / choices.headroom),
+            normaliser=Constant(1 / settings.headroom),
             # The crude rate of events.
             phi=self.survey.weighted_events / (self.survey.exposure / scale),
-            rule=ShiftedLog(choices.quadrature_points, shift),
+            rule=ShiftedLog(settings.quadrature_points, shift),
             training_rule=lambda number, block: RandomLog(_TRAINING_NODES, shift, (seed, 2, number, block)),
             prior=prior,
             log_scales=training if self.plan.training_passes else prior.medians,
@@ -239,7 +210,7 @@ class StreamFitter:
             # A checkpoint from before there were shapes has none, and goes on as it began.
             return Directions(model.prior, None if whole else kept, leading, self.keeper.constants.get("shape"))
         sample = self._sample()
-        points = build_points(sample.time, sample.event, sample.entry, sample.weight, model.rule, 1.0)
+        points = build_points(sample, model.rule, 1.0)
         x = sample.x[points.row]
         linearised = linearise_network(model.network, mode, points.time, x)
         share = torch.sigmoid(linearised.offset + linearised.rows.times(mode))
@@ -265,7 +236,7 @@ class StreamFitter:
         self.keeper.constants |= {"mode": mode, "basis": basis, "shape": shape}
         return Directions(found.prior, basis, found.leading, shape)
 
-    def _sample(self) -> RowBatch:
+    def _sample(self) -> Cohort:
         return self.rows.everybodys(permutation(self.rows.blocks, self.seed, 0)[:_BLOCKS_TO_CHOOSE_BY], self.team)
 
     def _settle(self, terms: BatchTerms, mode: Tensor, log_scales: Tensor, tolerance: float, most: int) -> Settled:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import StorageError
 from neuralsurv.inference.stream.processes import Team
 
@@ -26,34 +27,9 @@ BLOCK_ROWS = 256
 _OUTCOME = 4
 
 
-@dataclass(frozen=True)
-class RowBatch:
-    """Some rows, in scaled time.
-
-    Attributes
-    ----------
-    time, entry, weight : Tensor of shape (n,)
-        Scaled time and entry, row weight.
-    event : bool Tensor of shape (n,)
-        Event flags.
-    x : Tensor of shape (n, p)
-        Encoded covariates.
-    """
-
-    time: Tensor
-    event: Tensor
-    entry: Tensor
-    weight: Tensor
-    x: Tensor
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.time)
-
-    @classmethod
-    def of(cls, table: Tensor) -> RowBatch:
-        """Take apart a table of shape (n, 4 + p)."""
-        return cls(table[:, 0], table[:, 1] > 0, table[:, 2], table[:, 3], table[:, _OUTCOME:])
+def _cohort(table: Tensor) -> Cohort:
+    """Take apart a table of shape (n, 4 + p)."""
+    return Cohort(table[:, 0], table[:, 1] > 0, table[:, 2], table[:, 3], table[:, _OUTCOME:])
 
 
 class Packer:
@@ -78,17 +54,9 @@ class Packer:
         except OSError as error:
             raise StorageError(f"no temporary file could be made in {folder!r}: {error}.") from error
 
-    def add(
-        self,
-        number: int,
-        time: np.ndarray,
-        event: np.ndarray,
-        entry: np.ndarray,
-        weight: np.ndarray,
-        x: np.ndarray,
-    ) -> None:
+    def add(self, number: int, cohort: Cohort) -> None:
         """Write the rows of one chunk; they must have a weight."""
-        table = np.column_stack([time, event, entry, weight, x])
+        table = np.column_stack([cohort.time, cohort.event, cohort.entry, cohort.weight, cohort.x])
         order = np.random.default_rng([self._seed, number]).permutation(len(table))
         try:
             self._file.write(np.ascontiguousarray(table[order], dtype=np.float64).data)
@@ -162,10 +130,10 @@ class PackedRows:
         """Number of blocks of all processes."""
         return len(self.first)
 
-    def read(self, numbers: np.ndarray) -> Iterator[tuple[int, RowBatch]]:
+    def read(self, numbers: np.ndarray) -> Iterator[tuple[int, Cohort]]:
         """Yield those of the blocks that this process has: the number and the rows of each."""
         for number in numbers[self.first[numbers] >= 0].tolist():
-            yield number, RowBatch.of(self._table(number))
+            yield number, _cohort(self._table(number))
 
     def _table(self, number: int) -> Tensor:
         size = int(self.rows[number]) * self.width * 8
@@ -174,12 +142,12 @@ class PackedRows:
             raise StorageError("the temporary file of encoded rows was cut short.")
         return torch.from_numpy(np.frombuffer(data, dtype=np.float64).reshape(-1, self.width).copy())
 
-    def everybodys(self, numbers: np.ndarray, team: Team) -> RowBatch:
+    def everybodys(self, numbers: np.ndarray, team: Team) -> Cohort:
         """Return all rows of some blocks, in every process; for few blocks only."""
         mine = [(int(k), self._table(int(k)).numpy()) for k in numbers[self.first[numbers] >= 0]]
         found = dict(item for part in team.gather(mine) for item in part)
         parts = [found[int(k)] for k in numbers]
-        return RowBatch.of(torch.from_numpy(np.concatenate(parts) if parts else np.zeros((0, self.width))))
+        return _cohort(torch.from_numpy(np.concatenate(parts) if parts else np.zeros((0, self.width))))
 
 
 def permutation(blocks: int, seed: int, number: int) -> np.ndarray:

@@ -1,0 +1,268 @@
+"""What the estimators share: from a table to a fitted model, its summary and its file. No maths."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from abc import abstractmethod
+from collections.abc import Mapping
+from operator import index
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from neuralsurv.data.canonical import canonical_cohort
+from neuralsurv.data.cohort import Cohort
+from neuralsurv.data.episodes import check_episodes
+from neuralsurv.data.features import Encoding
+from neuralsurv.data.stream.time_counts import TimeCounts, event_quartiles
+from neuralsurv.data.table import read_table
+from neuralsurv.errors import InputError
+from neuralsurv.estimator.fitted import Fitted, FittedAttributes, thinned
+from neuralsurv.estimator.plot_methods import PlotMethods
+from neuralsurv.estimator.predict_methods import PredictMethods
+from neuralsurv.estimator.summary import Summary, summarise
+from neuralsurv.inference.check.importance import check_posterior
+from neuralsurv.inference.exact.fit import diagnose_exact, exact_posterior, sample_fit
+from neuralsurv.inference.exact.sampler import FEWEST_DRAWS, check_chains
+from neuralsurv.inference.footprint import ADVICE, require_table
+from neuralsurv.inference.linearised_fit import LinearisedFit, posterior_of
+from neuralsurv.memory import explained
+from neuralsurv.posterior.diagnostics import Diagnostics
+from neuralsurv.posterior.gaussian import Posterior
+
+
+class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstimator):
+    """A Bayesian survival model in scikit-learn's form; :class:`NeuralSurv` and :class:`PaperNeuralSurv` are two."""
+
+    standardise: Any
+    draws: Any
+    verbose: Any
+    random_state: Any
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """Refuse parameters that are wrong, or that would do nothing, before any work is done."""
+
+    def _check_encoding(self, encoding: Encoding) -> None:
+        """Refuse covariates that the network cannot read."""
+        encoding.check_flat()
+
+    @abstractmethod
+    def _infer(self, cohort: Cohort, encoding: Encoding, seed: int) -> LinearisedFit:
+        """Fit a canonical cohort."""
+
+    @abstractmethod
+    def _file_bytes(self, rows: int, events: int, covariates: int) -> float:
+        """Return about how large the model file will be; `covariates` counts encoded columns."""
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what the estimator takes."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        time: Any = None,
+        event: Any = None,
+        entry: Any = None,
+        sample_weight: Any = None,
+        id: Any = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (N, d)
+            Covariates: numbers, text, categories, bools; gaps are allowed. With `time` and `event`, the whole table.
+            With a `network` of your own, also an array of more axes, or a dict or tuple of arrays and tables with N
+            rows each.
+        y : structured array, DataFrame, tuple
+            Outcome: a structured array (bool event, time), ``(time, event)``, ``(entry, time, event)``, or a frame
+            with columns time and event. Leave it out when `time` and `event` are given.
+        time, event : str or array-like of shape (N,), optional
+            The outcome by itself: names of columns of X, or arrays. Named columns are not used as covariates.
+        entry : str or array-like of shape (N,), optional
+            When each row enters observation (left truncation, or the start of an episode).
+        sample_weight : str or array-like of shape (N,), optional
+            Row weights; a weight of 2 counts as the row twice.
+        id : str or array-like of shape (N,), optional
+            Subject of each row, where covariates change over time and a subject has several episodes.
+
+        Returns
+        -------
+        estimator
+            The fitted estimator itself.
+        """
+        given = {"time": time, "event": event, "entry": entry, "weight": sample_weight, "id": id}
+        return self._fit(X, y, given, chains=None)
+
+    def fit_exact(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        time: Any = None,
+        event: Any = None,
+        entry: Any = None,
+        sample_weight: Any = None,
+        id: Any = None,
+        chains: int = 4,
+        warmup: int = 500,
+        thin: int = 10,
+    ) -> Self:
+        """Fit the model, and replace its variational posterior by exact draws (a Gibbs sampler).
+
+        Exact for the linearised model; see the page "Exact draws". It needs the extra ``neuralsurv[gibbs]``.
+
+        Parameters
+        ----------
+        X, y, time, event, entry, sample_weight, id
+            As in :meth:`fit`.
+        chains : int
+            Number of chains; of all together `draws` are kept.
+        warmup : int
+            Sweeps thrown away before the first draw of a chain.
+        thin : int
+            Sweeps for each draw that is kept.
+
+        Returns
+        -------
+        estimator
+            The fitted estimator itself.
+
+        Examples
+        --------
+        >>> from neuralsurv import NeuralSurv
+        >>> from neuralsurv.data.simulate import lognormal_cohort
+        >>> cohort = lognormal_cohort(25, seed=1)
+        >>> model = NeuralSurv(hidden=(), random_state=0)
+        >>> model.fit_exact(cohort.x, cohort.y, chains=4, warmup=200, thin=5).diagnostics_.converged
+        True
+        """
+        given = {"time": time, "event": event, "entry": entry, "weight": sample_weight, "id": id}
+        return self._fit(X, y, given, chains={"chains": chains, "warmup": warmup, "thin": thin})
+
+    def _fit(self, X: Any, y: Any, given: dict[str, Any], chains: dict[str, int] | None) -> Self:
+        self._check_draws()
+        self._check_parameters()
+        if chains is not None:
+            check_chains(**chains)
+        frame, outcome, subject, roles = read_table(X, y, given)
+        # A weight of zero means that the row is not there; it must not set the scale of time or of a covariate.
+        present = outcome.weight > 0
+        if not present.any():
+            raise InputError(f"every one of the {len(outcome)} rows has a weight of zero; there is nothing to fit.")
+        outcome, frame = outcome.select(present), frame[present]
+        outcome.check_fittable()
+        if subject is not None:
+            check_episodes(subject[present], outcome.entry, outcome.time, outcome.event)
+        encoding = Encoding.fit(
+            frame, outcome.risk_weight(), events=outcome.event_weight(), standardise=self.standardise, like=X
+        )
+        self._check_encoding(encoding)
+        require_table(len(frame), len(encoding.outputs))
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
+        scale, event = float(outcome.time.max()), outcome.event
+        with explained("the fit", ADVICE):
+            x = encoding.transform(frame)
+            cohort = Cohort.of(outcome.time / scale, event, outcome.entry / scale, outcome.weight, x)
+            cohort = canonical_cohort(cohort)
+            fit = self._infer(cohort, encoding, int(seeds[0]))
+            posterior, diagnostics = self._judge(fit, cohort, chains, int(seeds[0]) + 1)
+        # Assigned last, so that an earlier fit stays whole if this one fails.
+        self.fitted_ = Fitted(
+            posterior=posterior,
+            phi_prior=fit.phi_prior,
+            encoding=encoding,
+            time_scale=scale,
+            times=thinned(np.unique(outcome.time)),
+            event_quartiles=event_quartiles(TimeCounts.of(outcome.time[event], outcome.weight[event])),
+            trace=np.array(fit.trace),
+            diagnostics=diagnostics,
+            training={
+                "rows": len(outcome),
+                "events": int(event.sum()),
+                "truncated": int((outcome.entry > 0).sum()),
+                "weighted_events": outcome.event_weight(),
+            },
+            roles=roles,
+            named=_has_names(X, frame),
+            draw_seed=int(seeds[1]),
+        )
+        self.diagnostics_.warn(stacklevel=3)
+        return self
+
+    def _judge(
+        self, fit: LinearisedFit, cohort: Cohort, chains: dict[str, int] | None, seed: int
+    ) -> tuple[Posterior, Diagnostics]:
+        """Return the variational posterior, checked, or the exact draws that replace it."""
+        if chains is None:
+            checked = check_posterior(fit, cohort, seed)
+            return posterior_of(fit), fit.diagnose().with_check(checked, worst=fit.worst_k_hat)
+        each = max(FEWEST_DRAWS, -(-self.draws // chains["chains"]))
+        drawn = sample_fit(fit, cohort, draws=each, **chains, seed=seed, verbose=self.verbose)
+        return exact_posterior(fit, drawn), diagnose_exact(fit, drawn)
+
+    def _check_draws(self) -> None:
+        try:
+            enough = index(self.draws) >= 1
+        except TypeError:
+            enough = False
+        if not enough:
+            raise InputError(f"draws={self.draws!r} must be a whole number of at least 1.")
+
+    def _refuse_unused(self, reasons: Mapping[str, str]) -> None:
+        """Refuse parameters that were set although this fit does not use them.
+
+        Parameters
+        ----------
+        reasons : mapping
+            Names of parameters, and why they do nothing.
+        """
+        usual = inspect.signature(type(self)).parameters
+        for name, reason in reasons.items():
+            value = getattr(self, name)
+            if not _same(value, usual[name].default):
+                # A network may print over pages.
+                shown = f"{name}={value!r}" if name != "network" else f"network={type(value).__name__}(…)"
+                raise InputError(f"{shown} {reason}; leave it out.")
+
+    def summary(self) -> Summary:
+        """Return what was fitted and how it went, as text (``print``) or a table in a notebook."""
+        check_is_fitted(self)
+        return summarise(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the fitted model to one file; :func:`neuralsurv.load` opens it.
+
+        The file is written next to its place and then moved there, so that a crash leaves the old one. A symbolic link
+        is followed, and a file that is replaced keeps its mode. A file holds no code: of a class that you derived from
+        an estimator of this package, `load` gives back the latter, which `save` says in a warning.
+        """
+        from neuralsurv.estimator.model_file import save
+
+        check_is_fitted(self)
+        save(self, path)
+
+
+def _same(value: Any, usual: Any) -> bool:
+    # An array, compared with a word, answers for each of its elements.
+    return value is usual or bool(np.all(value == usual))
+
+
+def _has_names(X: Any, frame: pd.DataFrame) -> bool:
+    """Return whether X was a table whose columns have texts as names."""
+    table = not isinstance(X, np.ndarray) and hasattr(X, "__dataframe__")
+    return table and all(isinstance(name, str) for name in frame.columns)

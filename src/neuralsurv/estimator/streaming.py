@@ -1,0 +1,241 @@
+"""Fits of rows that do not fit into memory, or that many machines share: ``NeuralSurv.fit_stream``."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from neuralsurv.data.features import Encoding
+from neuralsurv.data.stream.batches import open_source
+from neuralsurv.data.stream.survey import Survey
+from neuralsurv.data.stream.time_counts import event_quartiles
+from neuralsurv.errors import InputError
+from neuralsurv.estimator.fitted import Fitted, thinned
+from neuralsurv.files.checkpoint import Checkpoint, fingerprint
+from neuralsurv.inference.default.settings import DefaultSettings
+from neuralsurv.inference.parameters import one_of
+from neuralsurv.inference.stream.fit import StreamFitter
+from neuralsurv.inference.stream.modes import StreamedModes
+from neuralsurv.inference.stream.passes import OutcomeColumns, RowStream
+from neuralsurv.inference.stream.plan import StreamOptions
+from neuralsurv.inference.stream.processes import join_team
+from neuralsurv.inference.stream.snapshots import Keeper, NoKeeper
+from neuralsurv.memory import explained
+
+SHARDS = ("shared", "own")
+_SECONDS = 60.0
+# What a streamed fit holds grows with the network, and not with the rows.
+_MEMORY_ADVICE = "Use a smaller network (hidden=…), fewer directions=…, or a smaller batch_size."
+_IN_MEMORY = dict.fromkeys(
+    ("network", "average", "neighbourhoods"),
+    "is for fit, which holds all rows in memory, and does nothing in fit_stream",
+)
+_SWEEPS = dict.fromkeys(
+    ("tolerance", "max_sweeps"),
+    "is for sweeps over all rows (method='exact'), and this fit takes steps on samples of them",
+)
+
+
+class StreamedFits:
+    """The streamed fit of an estimator."""
+
+    verbose: Any
+    random_state: Any
+    standardise: Any
+    fitted_: Fitted
+
+    @abstractmethod
+    def _settings(self) -> DefaultSettings:
+        """Return the settings of the model, checked."""
+
+    @abstractmethod
+    def _check_draws(self) -> None:
+        """Refuse a number of draws that is wrong."""
+
+    @abstractmethod
+    def _refuse_unused(self, reasons: Mapping[str, str]) -> None:
+        """Refuse parameters that were set although this fit does not use them."""
+
+    def fit_stream(
+        self,
+        data: Any,
+        *,
+        time: str,
+        event: str,
+        entry: str | None = None,
+        sample_weight: str | None = None,
+        features: list[str] | None = None,
+        method: str = "auto",
+        training_passes: int | None = None,
+        passes: int | None = None,
+        batch_size: int | None = None,
+        training_batch_size: int | None = None,
+        directions: int | None = None,
+        modes: int = 1,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_seconds: float | None = None,
+        scratch: str | os.PathLike[str] | None = None,
+        shards: str = "shared",
+    ) -> Self:
+        """Fit rows that come in batches; memory does not grow with their number.
+
+        The network's features are learned by mini-batch training, it is linearised there, and the posterior comes
+        from sums over the rows. Under torchrun the processes share the rows. See the page on large cohorts.
+
+        Parameters of the estimator that only `fit` uses, and arguments that another `method` uses, are refused.
+
+        Parameters
+        ----------
+        data : path, list of paths, iterable or callable
+            Parquet files (a file, a folder, a pattern such as ``"folder/*.parquet"``), or batches of rows that can be
+            gone through several times: a list of data frames, an object that can be iterated over again, or a function
+            without arguments that returns an iterator. Three passes must see the same rows, in any order.
+        time, event : str
+            Columns of the outcome.
+        entry, sample_weight : str, optional
+            Columns with late entry and row weights.
+        features : list of str, optional
+            The covariates; all other columns if not given.
+        method : {"auto", "exact", "mini-batch"}
+            How the posterior is found: by sweeps over all rows until the ELBO stands still, or by natural-gradient
+            steps on samples of them. ``"auto"`` sweeps up to 200,000 rows.
+        training_passes : int, optional
+            Passes of feature learning; by default as many as show it 2 million rows, at least 1 and at most 50. 0
+            leaves the network at its random draw, as `fit` of fewer than 2,000 rows does.
+        passes : int, optional
+            (mini-batch) Passes of the natural-gradient steps; 2 by default.
+        batch_size : int, optional
+            (mini-batch) Rows of a natural-gradient step, of all processes together; a multiple of 256, 4096 by default.
+        training_batch_size : int, optional
+            The same for a step of feature learning, 256 by default. Small steps learn more in a pass; with many
+            processes a step should hold at least 256 rows for each, or they wait for each other.
+        directions : int, optional
+            Largest number of directions of the network in which the posterior is worked out as a whole; across them
+            weights are independent. By default 200, and all of a network of up to 300 weights.
+        modes : int
+            How many modes the posterior lies around. Features are learned once for each, every time from another random
+            draw of the network, and predictions average over all of them: the work grows in proportion, for curves
+            closer to the truth and wider bands, which hold it more often.
+        checkpoint : path, optional
+            A file that the state is saved to; if it is there, the fit goes on from it. Further modes have files of
+            their own, with ``.2``, ``.3`` and so on after this name.
+        checkpoint_seconds : float, optional
+            Seconds between two saves; 60 by default.
+        scratch : path, optional
+            Folder for the encoded rows, 8·(4 + columns) bytes a row; the system's for temporary files by default.
+        shards : {"shared", "own"}
+            With several processes: whether all are given the same data and share it out, or each is given rows of its
+            own.
+
+        Returns
+        -------
+        estimator
+            The fitted estimator itself.
+
+        Examples
+        --------
+        >>> from neuralsurv import NeuralSurv
+        >>> from neuralsurv.data.simulate import lognormal_cohort
+        >>> cohort = lognormal_cohort(300, seed=1)
+        >>> table = cohort.x.assign(time=cohort.time, event=cohort.event)
+        >>> batches = [table[:100], table[100:250], table[250:]]
+        >>> model = NeuralSurv(hidden=(4,), random_state=0).fit_stream(batches, time="time", event="event")
+        >>> model.training_["rows"]
+        300
+        """
+        settings = self._settings()
+        self._check_draws()
+        options = StreamOptions(method, training_passes, passes, batch_size, training_batch_size, directions, modes)
+        options.check()
+        one_of("shards", shards, SHARDS)
+        _check_seconds(checkpoint_seconds, checkpoint)
+        self._refuse_idle(options, method)
+        source = open_source(data)
+        roles = OutcomeColumns(time, event, entry, sample_weight)
+        columns = None if features is None else [*features, *roles.names.values()]
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
+        with join_team() as team:
+            # Without a seed of their own, processes would each draw another.
+            seeds = team.gather(seeds)[0]
+            stream = RowStream(source, roles, columns, team, shards == "own", self.verbose)
+            survey, seen = stream.survey()
+            plan = options.plan(survey.rows)
+            self._refuse_idle(options, "exact" if plan.exact else "mini-batch")
+            encoding = stream.encoding(survey, seen, standardise=self.standardise)
+            mode_seeds = _mode_seeds(int(seeds[0]), modes)
+            keepers: list[Keeper] = [NoKeeper() for _ in mode_seeds]
+            if checkpoint is not None:
+                depends = {"settings": settings, "plan": plan, "columns": roles, "cohort": survey, "encoding": encoding}
+                keepers = [
+                    Checkpoint(
+                        os.fspath(checkpoint) + (f".{number}" if number > 1 else ""),
+                        fingerprint(**depends, rows=seen, seed=seed),
+                        team,
+                        every=_SECONDS if checkpoint_seconds is None else checkpoint_seconds,
+                    )
+                    for number, seed in enumerate(mode_seeds, 1)
+                ]
+            folder = None if scratch is None else os.fspath(scratch)
+            with (
+                explained("the fit", _MEMORY_ADVICE),
+                closing(stream.pack(survey, seen, encoding, int(seeds[0]), folder)) as rows,
+            ):
+                fits = []
+                for number, (seed, keeper) in enumerate(zip(mode_seeds, keepers, strict=True), 1):
+                    label = f" (mode {number} of {modes})" if modes > 1 else ""
+                    width = len(encoding.outputs)
+                    fitter = StreamFitter(rows, survey, width, plan, seed, team, keeper, self.verbose, label)
+                    fits.append(fitter.fit(settings))
+        result = StreamedModes(tuple(fits), survey.weighted_events)
+        self.fitted_ = _fitted(result, survey, encoding, roles, int(seeds[1]))
+        self.fitted_.diagnostics.warn(stacklevel=2)
+        return self
+
+    def _refuse_idle(self, options: StreamOptions, method: str) -> None:
+        """Refuse parameters and options that a streamed fit by this method does not use."""
+        self._refuse_unused(_IN_MEMORY)
+        options.check_method(method)
+        if method == "mini-batch":
+            self._refuse_unused(_SWEEPS)
+
+
+def _check_seconds(seconds: float | None, checkpoint: object | None) -> None:
+    if seconds is not None and not seconds >= 0:
+        raise InputError(f"checkpoint_seconds={seconds!r} must be 0 or more.")
+    if seconds is not None and checkpoint is None:
+        raise InputError(
+            f"checkpoint_seconds={seconds!r} does nothing without checkpoint=…; name a file, or leave it out."
+        )
+
+
+def _mode_seeds(seed: int, modes: int) -> list[int]:
+    """Return the seed of the fit around each mode; the first does not depend on how many there are."""
+    return [seed, *map(int, np.random.default_rng([seed, 1]).integers(2**31 - 1, size=modes - 1))]
+
+
+def _fitted(result: StreamedModes, survey: Survey, encoding: Encoding, roles: OutcomeColumns, draw_seed: int) -> Fitted:
+    return Fitted(
+        posterior=result.posterior,
+        phi_prior=result.phi_prior,
+        encoding=encoding,
+        time_scale=survey.last_time,
+        times=thinned(survey.times.time),
+        event_quartiles=event_quartiles(survey.event_times),
+        trace=result.trace,
+        diagnostics=result.diagnose(),
+        training={
+            "rows": survey.rows,
+            "events": survey.events,
+            "truncated": survey.truncated,
+            "weighted_events": survey.weighted_events,
+        },
+        roles=roles.names,
+        named=True,
+        draw_seed=draw_seed,
+    )

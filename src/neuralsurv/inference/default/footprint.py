@@ -1,0 +1,74 @@
+"""The memory and the model file of a fit of the default model, from its sizes alone."""
+
+from __future__ import annotations
+
+from neuralsurv.data.cohort import Cohort
+from neuralsurv.inference.default.settings import DefaultSettings
+from neuralsurv.inference.footprint import BYTES, VECTORS, file_bytes, largest_block, require_fit
+from neuralsurv.model.network import MLP
+
+# What the default model does by the size of a table; see `neuralsurv.inference.default.fit`.
+_MOST_DIRECTIONS = 200
+_ROWS_WITHOUT_NETWORK = 2000
+_COVARIATES_WITHOUT_PRODUCTS = 64
+_ROWS_AVERAGED = 1000
+# Settings of the prior's scales that a posterior is averaged over, about.
+_SETTINGS = 30
+
+
+def default_bytes(points: int, covariates: int, linear: int, hidden: tuple[int, ...], weights: int, kept: int) -> float:
+    """Return the peak of a fit.
+
+    Parameters
+    ----------
+    points : int
+        Events and quadrature nodes, P.
+    covariates : int
+        Encoded columns.
+    linear : int
+        Weights of the linear path, its products and the time basis.
+    hidden : tuple of int
+        Widths of the hidden layers.
+    weights : int
+        All weights, m.
+    kept : int
+        Directions that are kept at most, of the products and of the network each.
+    """
+    rank = min(linear, kept) + min(weights - linear, kept)
+    # The rows in the directions that are kept, twice: for two scales, or as parts and as a whole. The columns of the
+    # linear path and the layers' inputs and derivatives.
+    numbers = points * float(2 * rank + covariates + 2 * linear + 2 * sum(hidden) + VECTORS)
+    return BYTES * (numbers + 2.0 * weights * rank + largest_block(points, weights))
+
+
+def require_default(cohort: Cohort, settings: DefaultSettings, *, linear: int, weights: int, kept: int) -> None:
+    """Refuse a fit that does not fit into memory; sizes as in `default_bytes`."""
+    points = int(cohort.event.sum()) + len(cohort) * settings.quadrature_points
+    needed = default_bytes(points, cohort.covariates, linear, settings.hidden, weights, kept)
+    require_fit(needed, points, len(cohort))
+
+
+def default_file_bytes(rows: int, events: int, covariates: int, settings: DefaultSettings) -> float:
+    """Return about how large the model file will be."""
+    points = events + rows * settings.quadrature_points
+    few = covariates < _COVARIATES_WITHOUT_PRODUCTS
+    averaged = _SETTINGS if settings.average and rows <= _ROWS_AVERAGED else 1
+    if settings.neighbourhoods and few and rows >= _ROWS_WITHOUT_NETWORK:
+        linear = 2 * (covariates + settings.neighbourhoods)
+        sizes = {"linear": linear, "linear_directions": linear, "settings": averaged}
+        return file_bytes(rows, covariates, settings.hidden, 0, 0, **sizes)
+    weights = MLP(covariates, settings.hidden, settings.activation).size
+    products = covariates * (covariates - 1) // 2 if settings.ablation.pairs and few else 0
+    # All of the linear path is kept where there are fewer columns than points.
+    each = covariates if covariates <= points else min(rows, _MOST_DIRECTIONS)
+    return file_bytes(
+        rows,
+        covariates,
+        settings.hidden,
+        weights,
+        # The rows speak of about as many directions as there are of them.
+        min(weights, points, 2 * rows, _MOST_DIRECTIONS),
+        linear=2 * covariates + products,
+        linear_directions=2 * each + min(products, _MOST_DIRECTIONS),
+        settings=averaged,
+    )

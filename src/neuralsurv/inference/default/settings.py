@@ -1,0 +1,114 @@
+"""What has to be chosen before the default model can be fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from neuralsurv.errors import InputError
+from neuralsurv.inference.parameters import flag, positive, whole, widths
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """Parts of the default model that only an ablation study changes; users cannot.
+
+    Attributes
+    ----------
+    bumps : int
+        Bumps of the time basis; 0 for a trend in log time alone.
+    linear : bool
+        Whether there is a linear path beside the network.
+    varying : bool
+        Whether the effect of a covariate may change with log time.
+    pairs : bool
+        Whether there are products of two covariates; with 64 covariates or more there are none.
+    per_covariate : bool
+        Whether every covariate of the linear path has a scale of its own.
+    relinearise : int
+        How often, at most, the network is linearised again at the posterior mean; each must raise the score.
+    curvature : {"exact", "fisher", "polya-gamma"}
+        Curvature of a point: minus the expected second derivative, the information of the point process, or that of
+        the bound that the paper uses.
+    hyper_priors : bool
+        Whether the scales of the prior have hyper-priors; without them the bare ELBO chooses.
+    """
+
+    bumps: int = 6
+    linear: bool = True
+    varying: bool = True
+    pairs: bool = True
+    per_covariate: bool = False
+    relinearise: int = 0
+    curvature: str = "exact"
+    hyper_priors: bool = True
+
+
+@dataclass(frozen=True)
+class DefaultSettings:
+    """The settings of the default model.
+
+    Attributes
+    ----------
+    hidden : tuple of int
+        Widths of the hidden layers of the network beside the linear path; ``()`` for none.
+    activation : {"relu", "tanh", "silu"}
+        Activation of the hidden layers.
+    neighbourhoods : int
+        With 2,000 to 50,000 different rows and at most 64 encoded covariates, this many units that respond to a
+        neighbourhood take the place of hidden layers and products; 0 for none.
+    headroom : float
+        Ceiling of the hazard over the crude rate of events.
+    quadrature_points : int
+        Nodes a row of the rule for the integrals over time.
+    average : bool
+        Whether the posterior is averaged over scales of the prior, or taken at the best ones; with more than 1,000
+        rows it is always at the best.
+    tolerance : float
+        Gain in nats below which the ascent for one setting of the scales stops.
+    max_sweeps : int
+        Limit on its steps.
+    ablation : Ablation
+        What only an ablation study changes.
+    """
+
+    hidden: tuple[int, ...] = (64,)
+    activation: str = "silu"
+    neighbourhoods: int = 400
+    headroom: float = 30.0
+    quadrature_points: int = 12
+    average: bool = True
+    tolerance: float = 1e-3
+    max_sweeps: int = 100
+    ablation: Ablation = Ablation()
+
+    @classmethod
+    def of(cls, *, hidden: object, activation: object, neighbourhoods: object, **others: object) -> DefaultSettings:
+        """Return checked settings; whoever asks for hidden layers (not None) has them with any number of rows.
+
+        Examples
+        --------
+        >>> from neuralsurv.inference.default.settings import DefaultSettings
+        >>> DefaultSettings.of(hidden=[8], activation=None, neighbourhoods=None).neighbourhoods
+        0
+        """
+        if neighbourhoods is None and not (hidden is None and activation is None):
+            neighbourhoods = 0
+        layout = {"hidden": hidden, "activation": activation, "neighbourhoods": neighbourhoods}
+        given = {name: value for name, value in layout.items() if value is not None}
+        return cls(**given, **others).checked()  # type: ignore[arg-type]
+
+    def checked(self) -> DefaultSettings:
+        """Return the settings with every value checked and in its own type."""
+        headroom = positive("headroom", self.headroom)
+        if headroom <= 1:
+            raise InputError(f"headroom={headroom:g} must exceed 1: the ceiling of the hazard lies above its average.")
+        return replace(
+            self,
+            hidden=widths(self.hidden),
+            neighbourhoods=whole("neighbourhoods", self.neighbourhoods, least=0),
+            headroom=headroom,
+            quadrature_points=whole("quadrature_points", self.quadrature_points, least=2),
+            average=flag("average", self.average),
+            tolerance=positive("tolerance", self.tolerance),
+            max_sweeps=whole("max_sweeps", self.max_sweeps),
+        )

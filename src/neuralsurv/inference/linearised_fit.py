@@ -1,0 +1,128 @@
+"""What a fit in memory leaves behind, whichever way it was found: a linearised model and a posterior of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from neuralsurv.model.likelihood import Likelihood
+from neuralsurv.model.prior import Gamma, GroupedPrior, Held
+from neuralsurv.model.quadrature import Rule
+from neuralsurv.posterior.diagnostics import Diagnostics
+from neuralsurv.posterior.gaussian import Posterior
+from neuralsurv.solvers.grouped import GroupedSolver
+from neuralsurv.solvers.interface import Gaussian
+
+
+@dataclass(frozen=True)
+class SolverReport:
+    """Which solver was used.
+
+    Attributes
+    ----------
+    solver, solver_reason : str
+        The solver, and why it was chosen.
+    rank : int
+        Number of directions that it kept; all m weights if it cuts nothing off.
+    lost_information : float
+        Σ κ‖R‖² at the end, in nats: what the directions that were cut off would have told.
+    """
+
+    solver: str
+    solver_reason: str
+    rank: int
+    lost_information: float
+
+
+class LinearisedFit(Protocol):
+    """A linearised model and q(phi) q(theta)."""
+
+    @property
+    def phi(self) -> Gamma | Held:
+        """q(phi), in scaled time."""
+        ...
+
+    @property
+    def theta(self) -> Gaussian:
+        """q(theta)."""
+        ...
+
+    @property
+    def theta_star(self) -> Tensor:
+        """Where the network was linearised, shape (m,)."""
+        ...
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """What was fitted."""
+        ...
+
+    @property
+    def phi_prior(self) -> Gamma | Held:
+        """The prior of phi."""
+        ...
+
+    @property
+    def prior(self) -> GroupedPrior:
+        """The prior of the weights."""
+        ...
+
+    @property
+    def known_log_scales(self) -> Tensor | None:
+        """Logarithms of the scales of the prior where they are not averaged over, shape (G,); else None."""
+        ...
+
+    @property
+    def best_theta(self) -> Gaussian:
+        """q(theta) for the best scales of the prior."""
+        ...
+
+    @property
+    def trace(self) -> tuple[float, ...]:
+        """The ELBO as the fit went on, in nats."""
+        ...
+
+    @property
+    def worst_k_hat(self) -> float:
+        """The shape of the tail of importance weights above which the user is warned of the posterior."""
+        ...
+
+    def rule(self, nodes: int) -> Rule:
+        """Return a quadrature rule that suits the network, with this many nodes a row."""
+        ...
+
+    def reduce(self, time: Tensor, x: Tensor, importance: Tensor, tolerance: float) -> GroupedSolver:
+        """Return the directions of the weights that carry information at P points.
+
+        Parameters
+        ----------
+        time, x : Tensor of shape (P,), (P, d)
+            The points.
+        importance : Tensor of shape (P,)
+            A bound of the information of each.
+        tolerance : float
+            Information that may be given up, in nats.
+        """
+        ...
+
+    def diagnose(self) -> Diagnostics:
+        """Return what to know before trusting the variational posterior."""
+        ...
+
+    def diagnose_draws(self, latent_points: float, phi: float) -> Diagnostics:
+        """Return what to know of the model where exact draws replace the variational posterior.
+
+        Parameters
+        ----------
+        latent_points, phi : float
+            Means over the draws.
+        """
+        ...
+
+
+def posterior_of(fit: LinearisedFit) -> Posterior:
+    """Return the variational posterior of a fit."""
+    model = fit.likelihood
+    return Posterior(fit.phi, fit.theta, fit.theta_star, model.network, model.normaliser, model.rho)

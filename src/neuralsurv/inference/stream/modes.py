@@ -1,0 +1,104 @@
+"""The result of a streamed fit: a posterior around one mode or several, and what to know before trusting it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from neuralsurv.inference.stream.fit import StreamFit
+from neuralsurv.model.prior import Held
+from neuralsurv.posterior.concerns import Concern, few_events, near_ceiling, told
+from neuralsurv.posterior.diagnostics import Diagnostics
+from neuralsurv.posterior.gaussian import Posterior
+from neuralsurv.posterior.mixture import MixedPosterior
+
+
+@dataclass(frozen=True)
+class StreamedModes:
+    """The fits around all modes.
+
+    Attributes
+    ----------
+    fits : tuple of StreamFit
+        The fit around each mode.
+    event_weight : float
+        Sum of the weights of the events.
+    """
+
+    fits: tuple[StreamFit, ...]
+    event_weight: float
+
+    @property
+    def posterior(self) -> Posterior:
+        """What is predicted from: the one posterior, or the mixture of all with equal weights."""
+        parts = [Posterior(r.phi, r.theta, r.theta_star, r.network, r.normaliser, 1.0) for r in self.fits]
+        return parts[0] if len(parts) == 1 else MixedPosterior.of(tuple(parts))
+
+    @property
+    def phi_prior(self) -> Held:
+        """The prior of phi, which is held."""
+        return self.fits[0].phi
+
+    @property
+    def trace(self) -> np.ndarray:
+        """The ELBO as the fits went on, on average over the modes, which is a bound for the mixture as well."""
+        longest = max(len(fit.settled.elbo) for fit in self.fits)
+        # Where one was done before the others, it stays where it ended.
+        traces = [np.pad(fit.settled.elbo, (0, longest - len(fit.settled.elbo)), mode="edge") for fit in self.fits]
+        return np.asarray(np.mean(traces, axis=0))
+
+    def diagnose(self) -> Diagnostics:
+        """Return the diagnostics of all modes as one: averages, and everything that is wrong with any of them."""
+        found = [_diagnose(fit) for fit in self.fits]
+        first = found[0]
+        # That there are few events is true of all modes alike.
+        shared = few_events(self.event_weight)
+        if len(found) == 1:
+            return replace(first, **told([*shared, *first.concerns]))
+        concerns = [
+            replace(concern, text=f"mode {k}: {concern.text}")
+            for k, each in enumerate(found, 1)
+            for concern in each.concerns
+        ]
+        names = first.scales
+        return replace(
+            first,
+            converged=all(each.converged for each in found),
+            sweeps=sum(each.sweeps for each in found),
+            latent_points=float(np.mean([each.latent_points for each in found])),
+            latent_share=float(np.mean([each.latent_share for each in found])),
+            lost_information=max(each.lost_information for each in found),
+            scales={name: float(np.exp(np.mean([np.log(each.scales[name]) for each in found]))) for name in names},
+            modes=len(found),
+            **told([*shared, *concerns]),
+        )
+
+
+def _diagnose(fit: StreamFit) -> Diagnostics:
+    return Diagnostics(
+        converged=fit.settled.converged,
+        sweeps=len(fit.settled.elbo),
+        latent_points=fit.latent_points,
+        latent_share=fit.latent_share,
+        scales=fit.scales,
+        **asdict(fit.solver),
+        **told([*_about_convergence(fit), *near_ceiling(fit.crowded_share)]),
+    )
+
+
+def _about_convergence(fit: StreamFit) -> list[Concern]:
+    settled = fit.settled
+    if settled.converged:
+        return []
+    if settled.moved:
+        text = (
+            f"the natural-gradient steps still moved the mean by {settled.moved:.1f} posterior standard deviations in "
+            "the last half pass; raise passes."
+        )
+    else:
+        text = (
+            f"the sweeps stopped after {len(settled.elbo)} before reaching their tolerance. Raise max_sweeps, or "
+            "tolerance if that is close enough."
+        )
+    return [Concern("sweeps", text)]

@@ -1,0 +1,123 @@
+"""How a streamed fit goes through the rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from neuralsurv.errors import InputError
+from neuralsurv.inference.parameters import one_of, whole
+from neuralsurv.inference.stream.kept_directions import KEEP_ALL
+from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS
+
+METHODS = ("auto", "exact", "mini-batch")
+# Up to this many rows "auto" sweeps over all of them; that takes about three times as many passes as the steps.
+_ROWS_FOR_SWEEPS = 200_000
+# Rows that feature learning sees in all, where it chooses the passes itself.
+_ROWS_TO_LEARN_FROM = 2_000_000
+_MOST_TRAINING_PASSES = 50
+_PASSES = 2
+_BATCH_ROWS = 4096
+_TRAINING_ROWS = 256
+_RATE = 5e-3
+_DIRECTIONS = 200
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """How a streamed fit goes through the rows.
+
+    Attributes
+    ----------
+    exact : bool
+        Whether the posterior comes from sweeps over all rows, or from natural-gradient steps on samples.
+    training_passes : int
+        Passes of feature learning; 0 leaves the network at its random draw.
+    passes : int
+        Passes of the steps on samples.
+    training_blocks, blocks : int
+        Blocks of rows in a step of feature learning, and of the posterior.
+    rate : float
+        Largest step of feature learning.
+    directions : int
+        Largest number of directions of the network that the posterior keeps.
+    keep_all : int
+        Up to this many weights, all are kept.
+    """
+
+    exact: bool
+    training_passes: int
+    passes: int
+    training_blocks: int
+    blocks: int
+    rate: float
+    directions: int
+    keep_all: int
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """What a user may say of how the rows are gone through; None leaves it to the number of rows.
+
+    Attributes
+    ----------
+    method : {"auto", "exact", "mini-batch"}
+        Sweeps over all rows, or steps on samples of them.
+    training_passes, passes : int or None
+        Passes of feature learning, and of the steps on samples.
+    batch_size, training_batch_size : int or None
+        Rows of a step of either.
+    directions : int or None
+        Largest number of directions of the network that the posterior keeps.
+    modes : int
+        How many modes the posterior lies around.
+    """
+
+    method: str
+    training_passes: int | None
+    passes: int | None
+    batch_size: int | None
+    training_batch_size: int | None
+    directions: int | None
+    modes: int
+
+    def check(self) -> None:
+        """Refuse what cannot be done."""
+        one_of("method", self.method, METHODS)
+        for name, number in asdict(self).items():
+            if name != "method" and number is not None:
+                whole(name, number, least=0 if name == "training_passes" else 1)
+                if name.endswith("batch_size") and number % BLOCK_ROWS:
+                    raise InputError(f"{name}={number!r} must be a multiple of {BLOCK_ROWS}.")
+        if self.training_passes == 0 and self.training_batch_size is not None:
+            raise InputError(
+                f"training_batch_size={self.training_batch_size!r} does nothing with training_passes=0; leave it out."
+            )
+
+    def check_method(self, method: str) -> None:
+        """Refuse options that only another method uses."""
+        given = {"passes": self.passes, "batch_size": self.batch_size}
+        for name, number in given.items():
+            if number is not None and method == "exact":
+                raise InputError(
+                    f"{name}={number!r} is for steps on samples of the rows, and this fit sweeps over all of them; "
+                    "leave it out, or set method='mini-batch'."
+                )
+
+    def plan(self, rows: int) -> StreamPlan:
+        """Return how this many rows are gone through."""
+        passes = max(1, min(_MOST_TRAINING_PASSES, round(_ROWS_TO_LEARN_FROM / rows)))
+        return StreamPlan(
+            exact=self.method == "exact" or (self.method == "auto" and rows <= _ROWS_FOR_SWEEPS),
+            training_passes=_or(self.training_passes, passes),
+            passes=_or(self.passes, _PASSES),
+            training_blocks=_or(self.training_batch_size, _TRAINING_ROWS) // BLOCK_ROWS,
+            blocks=_or(self.batch_size, _BATCH_ROWS) // BLOCK_ROWS,
+            rate=_RATE,
+            directions=_or(self.directions, _DIRECTIONS),
+            # Fewer that were asked for are fewer.
+            keep_all=min(KEEP_ALL, _or(self.directions, KEEP_ALL)),
+        )
+
+
+def _or(number: int | None, usual: int) -> int:
+    return usual if number is None else int(number)
