@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv import NeuralSurv
+from neuralsurv import NeuralSurv, PaperNeuralSurv
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,9 @@ def small_cohort(n: int = 40, seed: int = 3) -> SmallCohort:
     return SmallCohort(x, np.minimum(death, leave), death <= leave)
 
 
-def quick_model(**parameters: Any) -> NeuralSurv:
-    """Return an estimator of the paper preset with small settings, some of them replaced."""
+def quick_model(**parameters: Any) -> PaperNeuralSurv:
+    """Return an estimator of the paper's method with small settings, some of them replaced."""
     settings: dict[str, Any] = {
-        "preset": "paper",
         "hidden": (4,),
         "activation": "tanh",
         "quadrature": "gauss-legendre",
@@ -51,10 +50,10 @@ def quick_model(**parameters: Any) -> NeuralSurv:
         "verbose": False,
         "random_state": 0,
     }
-    return NeuralSurv(**settings | parameters)
+    return PaperNeuralSurv(**settings | parameters)
 
 
 def quick_default(**parameters: Any) -> NeuralSurv:
-    """Return an estimator of the default preset with a small network, some of its parameters replaced."""
+    """Return an estimator of the default model with a small network, some of its parameters replaced."""
     settings: dict[str, Any] = {"hidden": (4,), "draws": 40, "verbose": False, "random_state": 0}
     return NeuralSurv(**settings | parameters)

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import torch
 from matplotlib import pyplot
+from neuralsurv.inference.choices import DEFAULT
 from scipy.integrate import quad
 from scipy.stats import norm
 from torch.nn.functional import logsigmoid
 
 from neuralsurv import NeuralSurv
 from neuralsurv.data.simulate import lognormal_cohort
-from neuralsurv.inference.choices import DEFAULT
 from pictures.algorithm import (
     bound_curvature,
     draw_bound,

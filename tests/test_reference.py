@@ -13,13 +13,13 @@ from pathlib import Path
 
 import griffe
 import pytest
+from neuralsurv.estimator.diagnostics import Diagnostics
 
 import neuralsurv
 from docs_extensions.docstrings import ReadableDocstrings, as_markdown
 from neuralsurv import NeuralSurv, errors, metrics
 from neuralsurv.data import simulate
 from neuralsurv.data.outcome import Outcome
-from neuralsurv.estimator.diagnostics import Diagnostics
 from neuralsurv.estimator.fitted import Fitted
 from neuralsurv.estimator.summary import Summary
 from neuralsurv.inference import choices as presets

@@ -1,7 +1,6 @@
-"""The default preset as a user meets it: invariances, extremes, messages, interrupts, summary, prediction."""
+"""The default model as a user meets it: invariances, extremes, messages, interrupts, summary, prediction."""
 
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,9 @@ import torch
 
 from neuralsurv import NeuralSurv
 from neuralsurv.errors import ConvergenceWarning, FewEventsWarning, InputError, NeuralSurvWarning
-from neuralsurv.estimator.diagnostics import LOST_INFORMATION, diagnose
-from neuralsurv.inference.choices import DEFAULT
 from neuralsurv.inference.default import fit as additive_fit
 from neuralsurv.inference.default import scales
-from neuralsurv.inference.default.fit import AdditiveFit
+from neuralsurv.inference.default.fit import DefaultFit, fit_default
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.prior import Held
 from neuralsurv.posterior.concerns import CROWDED_SHARE, FEW_EVENTS
@@ -76,7 +73,7 @@ def test_the_unit_of_time(usual: NeuralSurv, unit: float) -> None:
 def test_a_weight_of_two_is_the_row_twice() -> None:
     weight = np.where(np.arange(40) < 10, 2.0, 1.0)
     rows = np.append(np.arange(40), np.arange(10))
-    weighted = fit(COHORT.x, COHORT.time, COHORT.event, entry=ENTRY, weight=weight)
+    weighted = fit(COHORT.x, COHORT.time, COHORT.event, entry=ENTRY, sample_weight=weight)
     doubled = fit(COHORT.x.iloc[rows], COHORT.time[rows], COHORT.event[rows], entry=ENTRY[rows])
     assert_same(weighted, doubled)
 
@@ -172,38 +169,10 @@ def test_many_covariates() -> None:
 # ----------------------------------------------------------------------------------------------------- choices
 
 
-def test_choices_of_your_own_in_place_of_the_name(usual: NeuralSurv) -> None:
-    mine = replace(DEFAULT, hidden=(4,))
-    same = NeuralSurv(mine, draws=40, verbose=False, random_state=0)
-    same.fit(COHORT.x, (COHORT.time, COHORT.event), entry=ENTRY)
-    assert_same(usual, same, 1e-12)
-    few = NeuralSurv(replace(mine, bumps=1), draws=40, verbose=False, random_state=0).fit(COHORT.x, COHORT.y)
-    network = few.posterior_.network
-    assert isinstance(network, Additive)
-    assert network.basis.size == 2
-
-
-def test_it_is_the_default() -> None:
-    assert NeuralSurv().preset == "default"
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [{"rho": 1.5}, {"starts": 2}, {"phi_prior": (1.0, 1.0)}, {"quadrature": "trapezoid"}, {"solver": "dual"}],
-    ids=lambda given: next(iter(given)),
-)
-def test_what_only_the_paper_has_is_refused(parameters: dict[str, Any]) -> None:
-    (name,) = parameters
-    message = rf"{name}=.* is not a choice of the preset 'default', whose choices are hidden, activation, bumps"
-    with pytest.raises(InputError, match=message):
-        quick_default(**parameters).fit(COHORT.x, COHORT.y)
-
-
-@pytest.mark.parametrize("parameters", [{"headroom": 30.0}, {"average": False}], ids=lambda given: next(iter(given)))
-def test_what_only_the_default_has_is_refused_by_the_paper(parameters: dict[str, Any]) -> None:
-    (name,) = parameters
-    with pytest.raises(InputError, match=rf"{name}=.* is not a choice of the preset 'paper'"):
-        quick_default(preset="paper", **parameters).fit(COHORT.x, COHORT.y)
+@pytest.mark.parametrize("name", ["rho", "starts", "phi_prior", "quadrature", "solver", "preset"])
+def test_there_is_nothing_that_only_the_paper_has(name: str) -> None:
+    with pytest.raises(TypeError, match=name):
+        NeuralSurv(**{name: 1})
 
 
 @pytest.mark.parametrize("headroom", [1.0, 0.2])
@@ -218,10 +187,8 @@ def test_a_little_headroom_is_a_ceiling() -> None:
     assert float(model.predict_hazard(COHORT.x, TIMES).draws.max()) <= ceiling
 
 
-def test_phi_is_held_and_has_no_picture(usual: NeuralSurv) -> None:
+def test_phi_is_held(usual: NeuralSurv) -> None:
     assert usual.posterior_.phi == usual.phi_prior_ == Held(usual.posterior_.phi.mean)
-    with pytest.raises(InputError, match="phi is held with the default preset, so there is no density to draw"):
-        usual.plot_phi()
 
 
 # ---------------------------------------------------------------------------------------------------- messages
@@ -275,18 +242,19 @@ def test_close_to_the_ceiling() -> None:
 def test_a_moment_close_to_the_ceiling_is_not_worth_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """A share that would be shown as 0.0 % of the time at risk, as at the very end of the longest rows."""
     assert CROWDED_SHARE >= 0.001
-    monkeypatch.setattr("neuralsurv.estimator.diagnostics.CEILING_SHARE", 0.2)
+    monkeypatch.setattr("neuralsurv.inference.default.fit.CEILING_SHARE", 0.2)
     monkeypatch.setattr("neuralsurv.posterior.concerns.CROWDED_SHARE", 0.9)
     assert messages_of(quick_default()) == ()
 
 
 def test_directions_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = additive_fit._LOST_INFORMATION
     monkeypatch.setattr(additive_fit, "_MOST_DIRECTIONS", 0)
-    monkeypatch.setattr("neuralsurv.estimator.diagnostics.LOST_INFORMATION", 1e-6)
+    monkeypatch.setattr("neuralsurv.inference.default.fit._LOST_INFORMATION", 1e-6)
     (message,) = messages_of(quick_default())
     assert "directions that were kept leave out" in message
     assert "nats of information of the network" in message
-    assert LOST_INFORMATION > 0
+    assert lost > 0
 
 
 # -------------------------------------------------------------------------------------------------- interrupts
@@ -337,8 +305,8 @@ def test_summary(usual: NeuralSurv) -> None:
     text = str(usual.summary())
     found = usual.diagnostics_
     rows = {name: value for _, name, value in usual.summary().rows}
-    assert rows["preset"] == "default"
-    assert rows["network"] == f"4 {DEFAULT.activation}"
+    assert rows["estimator"] == "NeuralSurv"
+    assert rows["network"] == "4 silu"
     assert rows["weights"] == str(usual.posterior_.network.size)
     assert rows["settings of the scales tried"] == f"{found.sweeps} (converged)"
     assert rows["ELBO and log hyper-prior"] == f"{usual.elbo_[-1]:.3f}"
@@ -351,13 +319,13 @@ def test_summary(usual: NeuralSurv) -> None:
 
 
 def test_diagnose_is_what_the_estimator_keeps(usual: NeuralSurv, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[AdditiveFit] = []
+    kept: list[DefaultFit] = []
 
-    def spy(fit: Any, *others: Any) -> Any:
-        kept.append(fit)
-        return diagnose(fit, *others)
+    def spy(*args: Any, **options: Any) -> Any:
+        kept.append(fit_default(*args, **options))
+        return kept[-1]
 
-    monkeypatch.setattr("neuralsurv.estimator.neuralsurv.diagnose", spy)
+    monkeypatch.setattr("neuralsurv.estimator.neuralsurv.fit_default", spy)
     model = fit(COHORT.x, COHORT.time, COHORT.event, entry=ENTRY)
     (result,) = kept
     found = model.diagnostics_
@@ -365,7 +333,7 @@ def test_diagnose_is_what_the_estimator_keeps(usual: NeuralSurv, monkeypatch: py
     # Latent points by hand: what the ceiling gives minus what sigma(g) lets through, at the mean of g at the top.
     events = result.likelihood.points.events
     share = torch.sigmoid(result.offset + result.top.state.mean)[events:]
-    mass = result.phi.mean * DEFAULT.headroom * result.likelihood.points.weight[events:]
+    mass = result.phi.mean * usual.headroom * result.likelihood.points.weight[events:]
     assert found.latent_points == pytest.approx(float((mass * (1 - share)).sum()), rel=1e-10)
     assert found.latent_share == pytest.approx(float((mass * (1 - share)).sum() / mass.sum()), rel=1e-10)
 

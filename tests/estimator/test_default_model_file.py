@@ -1,4 +1,4 @@
-"""Models of the default preset in files: they come back the same, and damaged or forged files are refused."""
+"""Models of the default model in files: they come back the same, and damaged or forged files are refused."""
 
 import copy
 from dataclasses import replace
@@ -14,7 +14,6 @@ from neuralsurv import NeuralSurv
 from neuralsurv.errors import StorageError
 from neuralsurv.files.format import read, write
 from neuralsurv.files.posterior_part import posterior_parts
-from neuralsurv.inference.choices import DEFAULT
 from neuralsurv.inference.default import fit as additive_fit
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
@@ -142,12 +141,6 @@ def with_posterior(model: NeuralSurv, **changed: Any) -> NeuralSurv:
 
 class Other:
     """Neither a network nor a Gaussian."""
-
-
-def test_choices_of_your_own_cannot_be_saved(path: Path) -> None:
-    odd = NeuralSurv(replace(DEFAULT, hidden=(3,), bumps=2), draws=40, verbose=False, random_state=0)
-    odd.fit(X, COHORT.y)
-    refused(odd, path, "a model with choices of your own in place of a named preset cannot be saved; name the preset")
 
 
 def test_another_network(model: NeuralSurv, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The estimator with draws in place of a Gaussian: exact ones by Gibbs, and weighed ones."""
+"""Exact draws in place of the variational posterior, and what a check of the latter says."""
 
 import builtins
 import warnings
@@ -8,35 +8,38 @@ import pytest
 import torch
 
 import neuralsurv
-from neuralsurv import NeuralSurv
+from neuralsurv import NeuralSurv, OwnNetwork
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import ApproximationWarning, CollapseWarning, ConvergenceWarning, InputError, StorageError
-from neuralsurv.estimator.diagnostics import diagnose
+from neuralsurv.estimator import base
 from neuralsurv.files.format import read, write
 from neuralsurv.inference.exact.sweep import Sweeper
+from neuralsurv.inference.paper.fit import fit_paper
+from neuralsurv.inference.paper.settings import PaperSettings
 from neuralsurv.model.prior import Held
 from neuralsurv.posterior.samples import SampledPosterior
 from small_cohort import quick_default, quick_model, small_cohort
 
 COHORT = small_cohort(20)
-SHORT = {"inference": "gibbs", "chains": 2, "warmup": 6, "thin": 1, "draws": 20}
+SHORT = {"chains": 2, "warmup": 6, "thin": 1}
 TIMES = [0.2, 0.5, 1.0]
 
 
-def fitted(make, **options):
-    """Fit; chains as short as these are always warned of, and that is tested by itself."""
+def sampled(make, **options):
+    """Fit and sample; chains as short as these are always warned of, and that is tested by itself."""
     with warnings.catch_warnings():
         for kind in (ApproximationWarning, CollapseWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", kind)
-        return make(**options).fit(COHORT.x, COHORT.y)
+        return make(**{"draws": 20} | options).fit_exact(COHORT.x, COHORT.y, **SHORT)
 
 
 @pytest.fixture(scope="module")
 def models():
-    return {"paper": fitted(quick_model, **SHORT), "default": fitted(quick_default, **SHORT)}
+    return {"paper": sampled(quick_model), "default": sampled(quick_default)}
 
 
 @pytest.mark.parametrize("preset", ["paper", "default"])
-class TestBothPresets:
+class TestBothEstimators:
     def test_predictions_come_from_the_drawn_weights(self, models, preset):
         model = models[preset]
         posterior = model.posterior_
@@ -55,10 +58,10 @@ class TestBothPresets:
         assert (found["chains"], found["draws"]) == (2, 10)
         assert found["r_hat"] > 1.01
         assert not model.diagnostics_.converged
-        warned = (quick_model if preset == "paper" else quick_default)(**SHORT)
+        warned = (quick_model if preset == "paper" else quick_default)(draws=20)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            warned.fit(COHORT.x, COHORT.y)
+            warned.fit_exact(COHORT.x, COHORT.y, **SHORT)
         said = [str(one.message) for one in caught if one.category is ConvergenceWarning]
         assert any("the chains disagree: R-hat of" in message for message in said)
         assert any("effective ones where 200 are wanted" in message for message in said)
@@ -78,19 +81,17 @@ class TestBothPresets:
         assert (again.predict(COHORT.x) == model.predict(COHORT.x)).all()
 
     def test_same_seed_same_draws(self, models, preset):
-        again = fitted(quick_model if preset == "paper" else quick_default, **SHORT)
+        again = sampled(quick_model if preset == "paper" else quick_default)
         assert torch.equal(again.posterior_.phi_draws, models[preset].posterior_.phi_draws)
         assert torch.equal(again.posterior_.theta.draws, models[preset].posterior_.theta.draws)
 
 
-@pytest.mark.parametrize("preset", ["paper", "default"])
-def test_a_network_of_the_user_s(monkeypatch, preset):
+def test_a_network_of_your_own(monkeypatch):
     from modules import Perceptron
     from neuralsurv.inference.exact import directions
 
     monkeypatch.setattr(directions, "_MOST_WEIGHTS", 5)
-    options = {"epochs": 2} if preset == "default" else {}
-    model = fitted(lambda **given: NeuralSurv(preset, network=Perceptron(2, (3,)), **given), **SHORT, **options)
+    model = sampled(lambda **given: NeuralSurv(network=OwnNetwork(Perceptron(2, (3,)), epochs=2), **given))
     assert model.posterior_.theta.draws.shape == (20, model.posterior_.network.size)
     curves = model.predict_survival(COHORT.x, TIMES).draws
     assert np.isfinite(curves).all()
@@ -111,7 +112,7 @@ def test_a_damaged_file(models, tmp_path):
 
 def test_what_the_sweeps_did_does_not_matter_to_exact_draws():
     # The sweeps are cut short, and the chains do not care.
-    model = fitted(quick_model, **SHORT, max_sweeps=1)
+    model = sampled(quick_model, max_sweeps=1)
     assert not any("sweeps" in message for message in model.diagnostics_.messages)
     assert model.diagnostics_.latent_points > 0
 
@@ -128,28 +129,20 @@ def test_an_interrupt_leaves_a_model(monkeypatch):
         return original(self, state, rng)
 
     monkeypatch.setattr(Sweeper, "sweep", stopping)
-    model = fitted(quick_model, **SHORT)
+    model = sampled(quick_model)
     assert model.diagnostics_.interrupted
     assert model.diagnostics_.sampling["draws"] == 5
     assert len(model.predict(COHORT.x)) == 20
 
 
 class TestRefusals:
-    def test_an_unknown_inference(self):
-        with pytest.raises(InputError, match=r"inference='hmc' is not known; use one of variational, imp"):
-            quick_model(inference="hmc").fit(COHORT.x, COHORT.y)
-
-    def test_importance_with_the_default_preset(self):
-        with pytest.raises(InputError, match=r"inference='importance' corrects the bound of preset='paper'"):
-            quick_default(inference="importance").fit(COHORT.x, COHORT.y)
-
     def test_one_chain(self):
         with pytest.raises(InputError, match=r"chains=1 must be a whole number of at least 2"):
-            quick_model(inference="gibbs", chains=1).fit(COHORT.x, COHORT.y)
+            quick_model().fit_exact(COHORT.x, COHORT.y, chains=1)
 
     def test_light_events(self):
         with pytest.raises(InputError, match=r"events have a weight below 1, for which there is no exact"):
-            fitted(lambda **options: _Weighted(quick_model(**options)), **SHORT)
+            quick_model().fit_exact(COHORT.x, COHORT.y, sample_weight=np.full(20, 0.5), **SHORT)
 
     def test_without_the_extra_nothing_is_fitted(self, monkeypatch):
         original = builtins.__import__
@@ -160,79 +153,37 @@ class TestRefusals:
             return original(module, *arguments, **options)
 
         monkeypatch.setattr(builtins, "__import__", missing)
-        monkeypatch.setattr("neuralsurv.estimator.neuralsurv.inference.fit", None)
+        monkeypatch.setattr("neuralsurv.estimator.paper.fit_paper", None)
         with pytest.raises(InputError, match=r"the Gibbs sampler needs polyagamma: pip install 'neuralsurv\[gibbs\]'"):
-            quick_model(inference="gibbs").fit(COHORT.x, COHORT.y)
+            quick_model().fit_exact(COHORT.x, COHORT.y)
 
 
-class _Weighted:
-    """An estimator whose rows count half."""
-
-    def __init__(self, model: NeuralSurv) -> None:
-        self.model = model
-
-    def fit(self, x, y):
-        return self.model.fit(x, y, sample_weight=np.full(len(x), 0.5))
-
-
-class TestImportance:
-    def test_wider_than_the_variational_posterior_and_saved(self, tmp_path):
-        quick, better = (fitted(quick_model, draws=400, inference=way) for way in ("variational", "importance"))
-        assert torch.equal(quick.posterior_.theta_star, better.posterior_.theta_star)
-        assert isinstance(better.posterior_, SampledPosterior)
-        ratio = (
-            better.predict_survival(COHORT.x, TIMES).std.to_numpy()
-            / quick.predict_survival(COHORT.x, TIMES).std.to_numpy()
-        )
-        assert np.exp(np.log(ratio).mean()) > 1.1
-        assert better.diagnostics_.importance["k_hat"] < 0.7
-        better.save(tmp_path / "model.neuralsurv")
-        again = neuralsurv.load(tmp_path / "model.neuralsurv")
-        assert (again.predict(COHORT.x) == better.predict(COHORT.x)).all()
-
-    @pytest.mark.parametrize(
-        ("way", "k_hat", "raised", "words"),
-        [
-            ("variational", 0.9, False, "do not trust its bands, which are likely too narrow"),
-            ("variational", 0.6, False, ""),
-            ("importance", 0.9, True, "the importance weights cannot be trusted"),
-        ],
-    )
-    def test_what_is_said_of_k_hat(self, monkeypatch, way, k_hat, raised, words):
-        from dataclasses import replace
-
-        from neuralsurv.estimator import neuralsurv as estimator
-
-        draw = estimator.weigh_draws
-        monkeypatch.setattr(estimator, "check_posterior", lambda *_: {"k_hat": k_hat, "effective": 0.1})
-        monkeypatch.setattr(estimator, "weigh_draws", lambda *a, **b: replace(draw(*a, **b), k_hat=k_hat))
-        model = fitted(quick_model, inference=way)
+class TestCheck:
+    @pytest.mark.parametrize(("k_hat", "words"), [(0.9, "do not trust its bands, which are likely too nar"), (0.6, "")])
+    def test_what_is_said_of_k_hat(self, monkeypatch, k_hat, words):
+        monkeypatch.setattr(base, "check_posterior", lambda *_: {"k_hat": k_hat, "effective": 0.1})
+        model = quick_model().fit(COHORT.x, COHORT.y)
         found = model.diagnostics_
         assert words in found.trust
         assert (found.trust == "") == (words == "")
-        assert (found.trust in found.messages) == raised
+        assert found.trust not in found.messages
         assert (words in str(model.summary())) or not words
         assert found.importance["k_hat"] == k_hat
         assert f"{k_hat:.2f}" in str(model.summary())
 
     def test_a_hopeless_default_is_warned_of(self, monkeypatch):
-        from neuralsurv.estimator import neuralsurv as estimator
-
-        monkeypatch.setattr(estimator, "check_posterior", lambda *_: {"k_hat": 1.3, "effective": 0.01})
-        with pytest.warns(ApproximationWarning, match=r"\(k-hat 1.30, above 0.7\): .* Use inference='gibbs'"):
+        monkeypatch.setattr(base, "check_posterior", lambda *_: {"k_hat": 1.3, "effective": 0.01})
+        with pytest.warns(ApproximationWarning, match=r"\(k-hat 1.30, above 0.7\): .* Use fit_exact"):
             quick_default().fit(COHORT.x, COHORT.y)
 
     def test_the_default_is_close_to_exact(self):
-        model = fitted(quick_default)
+        model = quick_default().fit(COHORT.x, COHORT.y)
         assert model.diagnostics_.importance["k_hat"] < 0.7
         assert model.diagnostics_.importance["effective"] > 0.5
         assert model.diagnostics_.trust == ""
 
 
 def test_diagnose_without_a_check_says_nothing_of_it():
-    from neuralsurv.inference.choices import resolve
-    from neuralsurv.inference.paper.fit import fit
-
-    time = torch.linspace(0.1, 1, 8, dtype=torch.float64)
-    rows = (time, time < 0.9, 0 * time, torch.ones_like(time), time[:, None])
-    assert diagnose(fit(*rows, resolve("paper", hidden=()), seed=0)).importance == {}
+    time = np.linspace(0.1, 1, 8)
+    cohort = Cohort.of(time, time < 0.9, 0 * time, np.ones(8), time[:, None])
+    assert fit_paper(cohort, PaperSettings(hidden=()), seed=0).diagnose().importance == {}

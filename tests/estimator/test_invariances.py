@@ -86,7 +86,7 @@ def test_the_unit_of_a_covariate(usual: NeuralSurv) -> None:
 def test_a_weight_of_two_is_the_row_twice() -> None:
     weight = np.where(np.arange(40) < 10, 2.0, 1.0)
     rows = np.append(np.arange(40), np.arange(10))
-    weighted = fit(COHORT.x, COHORT.time, COHORT.event, entry=ENTRY, weight=weight)
+    weighted = fit(COHORT.x, COHORT.time, COHORT.event, entry=ENTRY, sample_weight=weight)
     doubled = fit(COHORT.x.iloc[rows], COHORT.time[rows], COHORT.event[rows], entry=ENTRY[rows])
     assert_same(weighted, doubled)
 

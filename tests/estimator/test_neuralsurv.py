@@ -124,12 +124,6 @@ def test_a_wider_tolerance_of_the_mode_takes_fewer_steps(caplog: pytest.LogCaptu
     assert steps[0] < steps[1]
 
 
-def test_an_unknown_preset_is_refused_when_fitted_and_not_before() -> None:
-    model = NeuralSurv(preset="papers")
-    with pytest.raises(InputError, match="preset 'papers' is not known; use one of default, paper"):
-        model.fit(COHORT.x, COHORT.y)
-
-
 def test_fit_returns_itself_and_leaves_the_parameters_alone() -> None:
     model = quick_model(hidden=[4], phi_prior=[1.0, 1.0])
     before = copy.deepcopy(model.get_params())
@@ -284,7 +278,7 @@ def test_without_a_seed_no_two_fits_share_their_draws() -> None:
 
 def test_inputs_are_not_modified() -> None:
     frame, y, weight = COHORT.x.copy(), COHORT.y, np.linspace(0, 2, 40)
-    quick_model().fit(frame, y, entry=np.zeros(40), weight=weight).predict_survival(frame, TIMES)
+    quick_model().fit(frame, y, entry=np.zeros(40), sample_weight=weight).predict_survival(frame, TIMES)
     pd.testing.assert_frame_equal(frame, COHORT.x)
     assert (y == COHORT.y).all()
     assert (weight == np.linspace(0, 2, 40)).all()
@@ -384,7 +378,7 @@ def test_a_pipeline_that_scales_changes_nothing(fitted: NeuralSurv) -> None:
 def test_a_pipeline_passes_weights_on() -> None:
     weight = np.repeat([0.0, 1.0], 20)
     pipeline = make_pipeline(StandardScaler(), quick_model())
-    weighted = pipeline.fit(COHORT.x, COHORT.y, neuralsurv__sample_weight=weight).predict(COHORT.x)
+    weighted = pipeline.fit(COHORT.x, COHORT.y, paperneuralsurv__sample_weight=weight).predict(COHORT.x)
     kept = quick_model().fit(StandardScaler().fit(COHORT.x).transform(COHORT.x)[20:], COHORT.y[20:])
     assert weighted == pytest.approx(kept.predict(pipeline[0].transform(COHORT.x)), rel=1e-12)
 
@@ -454,20 +448,22 @@ def test_every_form_of_the_outcome_is_the_same_fit(fitted: NeuralSurv, form: str
 
 
 FULL_FORMS = {
-    "pair, entry and weight": lambda m: m.fit(COHORT.x, (COHORT.time, COHORT.event), entry=ENTRY, weight=WEIGHT),
-    "triple, weight": lambda m: m.fit(COHORT.x, (ENTRY, COHORT.time, COHORT.event), weight=WEIGHT),
-    "triple, sample_weight": lambda m: m.fit(COHORT.x, (ENTRY, COHORT.time, COHORT.event), sample_weight=WEIGHT),
-    "structured array": lambda m: m.fit(COHORT.x, COHORT.y, entry=list(ENTRY), weight=pd.Series(WEIGHT, TABLE.index)),
+    "pair, entry and weight": lambda m: m.fit(COHORT.x, (COHORT.time, COHORT.event), entry=ENTRY, sample_weight=WEIGHT),
+    "triple, weight": lambda m: m.fit(COHORT.x, (ENTRY, COHORT.time, COHORT.event), sample_weight=WEIGHT),
+    "structured array": lambda m: m.fit(
+        COHORT.x, COHORT.y, entry=list(ENTRY), sample_weight=pd.Series(WEIGHT, TABLE.index)
+    ),
     # An index of its own must not reorder an array that belongs to the rows by their place.
     "series": lambda m: m.fit(COHORT.x, COHORT.y, entry=pd.Series(ENTRY, range(40, 0, -1)), sample_weight=WEIGHT),
     "frame": lambda m: m.fit(
         COHORT.x,
         pd.DataFrame({"time": COHORT.time, "event": COHORT.event, "entry": ENTRY, "weight": WEIGHT}),
     ),
-    "names": lambda m: m.fit(TABLE, time="years", event="died", entry="start", weight="count"),
-    "names, sample_weight": lambda m: m.fit(TABLE, time="years", event="died", entry="start", sample_weight="count"),
-    "arrays": lambda m: m.fit(COHORT.x, time=COHORT.time, event=COHORT.event, entry=ENTRY, weight=WEIGHT),
-    "y and names": lambda m: m.fit(TABLE[["age", "dose", "start", "count"]], COHORT.y, entry="start", weight="count"),
+    "names": lambda m: m.fit(TABLE, time="years", event="died", entry="start", sample_weight="count"),
+    "arrays": lambda m: m.fit(COHORT.x, time=COHORT.time, event=COHORT.event, entry=ENTRY, sample_weight=WEIGHT),
+    "y and names": lambda m: m.fit(
+        TABLE[["age", "dose", "start", "count"]], COHORT.y, entry="start", sample_weight="count"
+    ),
 }
 
 
@@ -482,7 +478,7 @@ def test_every_form_of_entry_and_weight_is_the_same_fit(fitted: NeuralSurv) -> N
 
 
 def test_the_outcome_may_still_be_in_the_table_at_prediction(fitted: NeuralSurv) -> None:
-    named = quick_model().fit(TABLE, time="years", event="died", entry="start", weight="count")
+    named = quick_model().fit(TABLE, time="years", event="died", entry="start", sample_weight="count")
     assert (curves(named, TABLE) == curves(named, COHORT.x)).all()
     assert (curves(fitted, TABLE) == curves(fitted)).all()
     assert named.columns_ == {"time": "years", "event": "died", "entry": "start", "weight": "count"}
@@ -499,17 +495,21 @@ def test_the_outcome_may_still_be_in_the_table_at_prediction(fitted: NeuralSurv)
         (lambda m: m.fit(TABLE, time="days", event="died"), "no column 'days'; the columns are age, dose, years, died"),
         (lambda m: m.fit(TABLE, time="years", event="dead"), "there is no column 'dead'"),
         (lambda m: m.fit(TABLE, COHORT.y, entry="begin"), "there is no column 'begin'"),
-        (lambda m: m.fit(TABLE, COHORT.y, weight="counts"), "there is no column 'counts'"),
         (lambda m: m.fit(TABLE, COHORT.y, sample_weight="counts"), "there is no column 'counts'"),
         (lambda m: m.fit(TABLE, COHORT.y, id="who"), "there is no column 'who'"),
-        (lambda m: m.fit(COHORT.x, COHORT.y, weight=WEIGHT, sample_weight=WEIGHT), "two names for one thing"),
         (lambda m: m.fit(COHORT.x, COHORT.y[:39]), "X has 40 rows but y has 39; both need one for each row"),
-        (lambda m: m.fit(COHORT.x, COHORT.y, weight=WEIGHT[:3]), "column 'weight' has 3 rows but column 'time' has 40"),
+        (
+            lambda m: m.fit(COHORT.x, COHORT.y, sample_weight=WEIGHT[:3]),
+            "column 'weight' has 3 rows but column 'time' has 40",
+        ),
         (lambda m: m.fit(COHORT.x, COHORT.y, id=np.arange(39)), "X has 40 rows but id has 39"),
         (lambda m: m.fit(TABLE.assign(years=-1.0), time="years", event="died"), "column 'years' is zero or negative"),
-        (lambda m: m.fit(COHORT.x, COHORT.y, weight=np.zeros(40)), "every one of the 40 rows has a weight of zero"),
-        (lambda m: m.fit(COHORT.x, COHORT.y, weight=np.eye(40)[0]), "only 1 row"),
-        (lambda m: m.fit(COHORT.x, COHORT.y, weight=1.0 * ~COHORT.event), "none of the 16 rows"),
+        (
+            lambda m: m.fit(COHORT.x, COHORT.y, sample_weight=np.zeros(40)),
+            "every one of the 40 rows has a weight of zero",
+        ),
+        (lambda m: m.fit(COHORT.x, COHORT.y, sample_weight=np.eye(40)[0]), "only 1 row"),
+        (lambda m: m.fit(COHORT.x, COHORT.y, sample_weight=1.0 * ~COHORT.event), "none of the 16 rows"),
         (lambda m: m.fit(TABLE[["years", "died"]], time="years", event="died"), r"0 feature\(s\) \(shape=\(40, 0\)\)"),
     ],
 )
@@ -533,7 +533,7 @@ def test_a_weight_of_zero_is_no_row() -> None:
     time, event = np.append(COHORT.time, [1e3, 1e3]), np.append(COHORT.event, [True, False])
     who = np.append(np.arange(40), [99, 99])
     weight = np.append(np.ones(40), [0, 0])
-    with_them = quick_model().fit(x, (time, event), weight=weight, id=who)
+    with_them = quick_model().fit(x, (time, event), sample_weight=weight, id=who)
     without = quick_model().fit(COHORT.x, COHORT.y)
     assert (curves(with_them) == curves(without)).all()
     assert with_them.time_scale_ == without.time_scale_

@@ -17,7 +17,7 @@ def survival(table, unit=1.0):
     model = NeuralSurv(
         "paper", hidden=(16, 16), starts=1, quadrature_points=50, draws=20, max_sweeps=30, random_state=0
     )
-    model.fit(table, time="time", event="event", entry="entry", weight="weight")
+    model.fit(table, time="time", event="event", entry="entry", sample_weight="weight")
     return model.predict_survival(COHORT.x.head(5), TIMES * unit).draws
 
 
@@ -50,6 +50,6 @@ def test_another_unit_of_time_gives_the_same_posterior(wanted):
 
 
 def test_a_weight_of_two_is_the_row_twice_to_the_last_bit():
-    heavy = TABLE.assign(weight=np.where(np.arange(60) % 3 == 0, 2.0, 1.0))
+    heavy = TABLE.assign(sample_weight=np.where(np.arange(60) % 3 == 0, 2.0, 1.0))
     twice = pd.concat([TABLE, TABLE[np.arange(60) % 3 == 0]])
     np.testing.assert_array_equal(survival(twice), survival(heavy))

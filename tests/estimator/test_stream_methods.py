@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from neuralsurv.inference.choices import PAPER
 
 import neuralsurv
 from inference import streamed_worker
@@ -20,7 +21,6 @@ from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.data.stream import batches as stream
 from neuralsurv.errors import CeilingWarning, ConvergenceWarning, InputError, NeuralSurvWarning
 from neuralsurv.estimator import stream_methods as streaming
-from neuralsurv.inference.choices import PAPER
 from neuralsurv.inference.stream import feature_learning as learning
 from neuralsurv.inference.stream import fit as stream_fit
 from neuralsurv.inference.stream import natural_gradient as stochastic

@@ -46,7 +46,7 @@ def test_every_section_has_its_numbers(fitted: NeuralSurv) -> None:
         "rows with late entry": "7",
         "covariates": "3 (5 after encoding)",
         "last training time": f"{COHORT.time.max():g}",
-        "preset": "paper",
+        "estimator": "PaperNeuralSurv",
         "network": "4-3 tanh",
         # (1 + 5 inputs and a bias) · 4 + (4 and a bias) · 3 + (3 and a bias)
         "weights": str(7 * 4 + 5 * 3 + 4),

@@ -8,9 +8,11 @@ import torch
 
 from faults.children import in_child, needs_fork
 from neuralsurv import memory
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import InputError, NeuralSurvError, NotEnoughMemoryError
-from neuralsurv.inference.choices import PAPER, resolve
-from neuralsurv.inference.footprint import additive_bytes, count_points, paper_bytes
+from neuralsurv.inference.default.footprint import default_bytes
+from neuralsurv.inference.paper.footprint import count_points, paper_bytes
+from neuralsurv.inference.paper.settings import PaperSettings
 from neuralsurv.inference.stream.fit import StreamFitter
 from neuralsurv.model.points import build_points
 from neuralsurv.model.quadrature import Trapezoid
@@ -162,26 +164,26 @@ class TestRequire:
 class TestFootprint:
     def test_points_are_counted_as_they_are_laid_out(self):
         rng = np.random.default_rng(0)
-        time = torch.from_numpy(rng.uniform(0.01, 1, size=200))
-        entry, event, weight = time * 0.3, time > 0.5, torch.ones(200, dtype=torch.float64)
-        laid_out = len(build_points(time, event, entry, weight, Trapezoid(200), 1.0))
-        assert laid_out <= count_points(time, event, entry, PAPER) <= 1.02 * laid_out
-        legendre = resolve("paper", quadrature="gauss-legendre", quadrature_points=7)
-        assert count_points(time, event, entry, legendre) == 7 * 200 + int(event.sum())
+        time = rng.uniform(0.01, 1, size=200)
+        cohort = Cohort.of(time, time > 0.5, time * 0.3, np.ones(200), np.zeros((200, 1)))
+        laid_out = len(build_points(cohort, Trapezoid(200), 1.0))
+        assert laid_out <= count_points(cohort, PaperSettings()) <= 1.02 * laid_out
+        legendre = PaperSettings(quadrature="gauss-legendre", quadrature_points=7)
+        assert count_points(cohort, legendre) == 7 * 200 + int((time > 0.5).sum())
 
     def test_estimates_grow_with_every_size(self):
         sizes = {"points": 10**5, "covariates": 10, "linear": 80, "hidden": (64,), "weights": 850, "kept": 200}
-        usual = additive_bytes(**sizes)
+        usual = default_bytes(**sizes)
         for name, more in {"points": 10**6, "covariates": 99, "linear": 99, "hidden": (999,), "weights": 10**6}.items():
-            assert additive_bytes(**sizes | {name: more}) > usual, name
-        limits = {"memory": 3 * GIB, "directions": 2**27}
-        usual = paper_bytes(10**5, 10, PAPER, **limits)
-        assert paper_bytes(10**6, 10, PAPER, **limits) > usual
-        assert paper_bytes(10**5, 100, PAPER, **limits) > usual
+            assert default_bytes(**sizes | {name: more}) > usual, name
+        limits = {"memory": 3 * GIB}
+        usual = paper_bytes(10**5, 10, PaperSettings(), **limits)
+        assert paper_bytes(10**6, 10, PaperSettings(), **limits) > usual
+        assert paper_bytes(10**5, 100, PaperSettings(), **limits) > usual
         # The solvers' own matrices: m×m, and P×P.
-        wide = resolve("paper", hidden=(200, 200), solver="primal")
+        wide = PaperSettings(hidden=(200, 200), solver="primal")
         assert paper_bytes(10**5, 10, wide, **limits) > 8 * 3 * (200 * 200) ** 2
-        assert paper_bytes(10**5, 10, resolve("paper", solver="dual"), **limits) > 8 * 4 * (10**5) ** 2
+        assert paper_bytes(10**5, 10, PaperSettings(solver="dual"), **limits) > 8 * 4 * (10**5) ** 2
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +203,7 @@ def test_a_fit_is_refused_and_the_last_one_stays(estimator, monkeypatch):
     estimator.fit(cohort.x, cohort.y)
     before = estimator.predict(cohort.x)
     monkeypatch.setenv(memory.VARIABLE, "0.03")
-    advice = "Use fit_stream with the default preset.*smaller network"
+    advice = "Use NeuralSurv.fit_stream.*smaller network"
     with pytest.raises(
         NotEnoughMemoryError, match=r"this fit of \d+ points \(4000 different rows .*needs about .*" + advice
     ):
@@ -214,7 +216,7 @@ def test_rows_that_are_the_same_need_no_memory(monkeypatch):
     cohort = small_cohort()
     monkeypatch.setenv(memory.VARIABLE, "0.03")
     many = np.repeat(np.arange(40), 100)
-    fitted = quick_default().fit(cohort.x.iloc[many], cohort.y[many], weight=np.full(4000, 0.01))
+    fitted = quick_default().fit(cohort.x.iloc[many], cohort.y[many], sample_weight=np.full(4000, 0.01))
     assert fitted.training_["rows"] == 4000
 
 

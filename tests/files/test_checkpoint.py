@@ -5,10 +5,10 @@ from dataclasses import asdict, fields, is_dataclass, replace
 import numpy as np
 import pytest
 import torch
+from neuralsurv.estimator.fit_kinds import USES, Kind
 
 from neuralsurv.errors import InputError
 from neuralsurv.estimator import stream_methods as streaming
-from neuralsurv.estimator.fit_kinds import USES, Kind
 from neuralsurv.files import checkpoint
 from neuralsurv.files.checkpoint import Checkpoint, fingerprint
 from neuralsurv.files.format import read, write

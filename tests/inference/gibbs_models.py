@@ -24,21 +24,21 @@ def z_at(time, x):
     return torch.sigmoid(0.4 - time + 0.3 * x)
 
 
-def two_weights(time, event, entry, weight, x, *, phi_prior=PRIOR, rho=RHO, precision=PRECISION, wave=0.0):
+def two_weights(cohort, x, *, phi_prior=PRIOR, rho=RHO, precision=PRECISION, wave=0.0):
     """g = 0.3 x − t + wave · sin(20t) + θ0 (1 + x) + θ1 sin(3t): with an offset, and no direction that is constant."""
 
     def linear(at, row):
         jacobian = torch.stack([1 + x[row], torch.sin(3 * at)], dim=1)
         return 0.3 * x[row] - at + wave * torch.sin(20 * at), jacobian[:, : len(precision)]
 
-    return LinearModel(time, event, entry, weight, linear, lambda at, row: z_at(at, x[row]), precision, phi_prior, rho)
+    return LinearModel(cohort, linear, lambda at, row: z_at(at, x[row]), precision, phi_prior, rho)
 
 
 def network_model(rows, *, hidden=(3,), activation="tanh", rho=1.0, phi_prior=PRIOR, normaliser=None):
     network = MLP(rows.x.shape[1], hidden, activation)
     star = network.initial(torch.Generator().manual_seed(0))
     model = LinearModel.from_network(
-        *rows.arguments,
+        rows,
         network=network,
         theta_star=star,
         weight_prior=WeightPrior.isotropic(network.size),
@@ -62,27 +62,27 @@ class GridPosterior:
         exposure = np.zeros(len(mesh))
         events = 0.0
         for i in range(len(x)):
-            xi, w = float(x[i]), float(model.weight[i])
+            xi, w = float(x[i]), float(model.cohort.weight[i])
 
             def g(t, xi=xi):
                 columns = np.array([1 + xi, math.sin(3 * t)])[: self.size]
                 return 0.3 * xi - t + wave * math.sin(20 * t) + theta @ columns
 
-            low, high = float(model.entry[i]) ** model.rho, float(model.time[i]) ** model.rho
+            low, high = float(model.cohort.entry[i]) ** model.rho, float(model.cohort.time[i]) ** model.rho
             for node, share in zip(low + (high - low) * (1 + position) / 2, weight, strict=True):
                 t = node ** (1 / model.rho)
                 z = float(z_at(double(t), double(xi)))
                 exposure += w * share * (high - low) / 2 / model.rho / z / (1 + np.exp(-g(t)))
-            if bool(model.event[i]):
+            if bool(model.cohort.event[i]):
                 events += w
-                log_posterior -= w * np.log1p(np.exp(-g(float(model.time[i]))))
+                log_posterior -= w * np.log1p(np.exp(-g(float(model.cohort.time[i]))))
         if isinstance(model.phi_prior, Gamma):
             self.shape, rate = model.phi_prior.shape + events, model.phi_prior.rate + exposure
             log_posterior -= self.shape * np.log(rate)
             self.phi_mean, self.log_phi_mean = self.shape / rate, stats.gamma(self.shape).expect(np.log) - np.log(rate)
             self.rate = rate
         else:
-            log_posterior -= model.phi_prior * exposure
+            log_posterior -= model.phi_prior.mean * exposure
         mass = np.exp(log_posterior - log_posterior.max())
         self.mass, self.theta = mass / mass.sum(), theta
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from neuralsurv.inference.choices import DEFAULT, DefaultChoices, resolve
 from torch import Tensor
 
 from inference.problems import Rows, simulated
-from neuralsurv.inference.choices import DEFAULT, DefaultChoices, resolve
 from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.inference.stream.batch_terms import BatchTerms, Linear
 from neuralsurv.inference.stream.kept_directions import Directions

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from neuralsurv.files import packed_gaussian
-from neuralsurv.inference.choices import resolve
-from neuralsurv.inference.footprint import model_file_bytes
+from neuralsurv.inference.default.footprint import default_file_bytes
+from neuralsurv.inference.default.settings import DefaultSettings
 from small_cohort import quick_default, quick_model
 
 
@@ -21,19 +21,13 @@ def test_the_file_is_about_as_large_as_was_foreseen(rows, columns, preset, tmp_p
     time, event = rng.exponential(size=rows), rng.random(rows) < 0.7
     model = (quick_default if preset == "default" else quick_model)(hidden=(16,)).fit(x, (time, event))
     model.save(tmp_path / "m.neuralsurv")
-    choices = resolve(preset, hidden=(16,), quadrature_points=16 if preset == "paper" else None)
-    foreseen = model_file_bytes(rows, int(event.sum()), columns, choices)
+    foreseen = model._file_bytes(rows, int(event.sum()), columns)
     assert abs(math.log(foreseen / (tmp_path / "m.neuralsurv").stat().st_size)) < math.log(8)
 
 
-def test_draws_are_stored_one_by_one():
-    one, two = (model_file_bytes(100, 50, 20, resolve("default"), draws) for draws in (1000, 2000))
-    assert two == 2 * one > 1000 * 8 * 64 * 21
-
-
 def test_neighbourhoods_take_the_place_of_the_network():
-    few, many = (model_file_bytes(rows, 500, 20, resolve("default", average=False)) for rows in (1999, 2000))
+    few, many = (default_file_bytes(rows, 500, 20, DefaultSettings(average=False)) for rows in (1999, 2000))
     assert many < 2 * 8 * (2 * 420) ** 2
     assert few != many
-    asked = resolve("default", average=False, hidden=(64,))
-    assert model_file_bytes(2000, 500, 20, asked) == pytest.approx(few, rel=0.01)
+    asked = DefaultSettings(average=False, hidden=(64,), neighbourhoods=0)
+    assert default_file_bytes(2000, 500, 20, asked) == pytest.approx(few, rel=0.01)

@@ -5,16 +5,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from inference.problems import FrozenNetwork, Level, Rows, Tilted, double, problem_of, simulated
-from neuralsurv.inference.choices import resolve
-from neuralsurv.inference.paper.fit import build_problem
+from inference.problems import FrozenNetwork, Level, Tilted, double, problem_of, simulated
+from neuralsurv.data.cohort import Cohort
+from neuralsurv.inference.paper.problem import build_problem
+from neuralsurv.inference.paper.settings import PaperSettings
 from neuralsurv.model.prior import Gamma
 from neuralsurv.model.quadrature import GaussLegendre
 from neuralsurv.posterior.gaussian import Draws, Posterior
 from neuralsurv.solvers.primal import PrimalGaussian
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-THREE_ROWS = Rows(
+THREE_ROWS = Cohort(
     time=double([0.5, 1.0, 0.8]),
     event=torch.tensor([True, False, True]),
     entry=double([0.0, 0.3, 0.2]),
@@ -70,9 +71,9 @@ def test_published_rates_come_from_the_cut_trapezoid(name):
     assert len(time) == 80
 
     def rate(quadrature, points):
-        choices = resolve("paper", hidden=(), quadrature=quadrature, quadrature_points=points)
-        x = torch.zeros(80, 1, dtype=torch.float64)
-        return build_problem(time, event, torch.zeros(80).double(), torch.ones(80).double(), x, choices, 0).phi_rate
+        settings = PaperSettings(hidden=(), quadrature=quadrature, quadrature_points=points)
+        cohort = Cohort.of(time, event, torch.zeros(80), torch.ones(80), torch.zeros(80, 1))
+        return build_problem(cohort, settings, 0).phi_rate
 
     published, exact = PUBLISHED[name]
     assert round(rate("trapezoid", 200), 3) == published
@@ -94,7 +95,7 @@ def stepped_exposure(start, stop, rho):
 @pytest.mark.parametrize("rho", [0.6, 1.0, 1.5])
 def test_likelihood_of_a_stepped_hazard_by_hand(rho):
     # A rule is exact on each side of the step, so rows that span it are cut there.
-    cut = Rows(
+    cut = Cohort(
         time=double([0.4, 0.9, 0.3, 0.4, 1.0]),
         event=torch.tensor([False, True, True, False, False]),
         entry=double([0.0, 0.4, 0.1, 0.2, 0.4]),

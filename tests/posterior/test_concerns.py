@@ -9,15 +9,15 @@ import pytest
 import neuralsurv
 from neuralsurv import errors
 from neuralsurv.errors import NeuralSurvWarning, StorageError
-from neuralsurv.estimator import neuralsurv as estimator
-from neuralsurv.estimator import stream_methods as streaming
 from neuralsurv.files.format import read, write
+from neuralsurv.inference.default.fit import DefaultFit
+from neuralsurv.inference.stream.modes import StreamedModes
 from neuralsurv.posterior.concerns import WARNINGS, Concern, told
 from small_cohort import quick_default, quick_model, small_cohort
 
 COHORT = small_cohort()
 NAMES = {"time": "years", "event": "died"}
-SHORT = {"inference": "gibbs", "chains": 2, "warmup": 4, "thin": 1, "draws": 12}
+SHORT = {"chains": 2, "warmup": 4, "thin": 1}
 
 
 def raised(work):
@@ -47,7 +47,7 @@ def few(cohort):
             errors.QuadratureWarning,
             lambda: quick_model(quadrature="trapezoid", quadrature_points=5).fit(COHORT.x, COHORT.y),
         ),
-        ("chains", errors.ConvergenceWarning, lambda: quick_default(**SHORT).fit(COHORT.x, COHORT.y)),
+        ("chains", errors.ConvergenceWarning, lambda: quick_default(draws=12).fit_exact(COHORT.x, COHORT.y, **SHORT)),
         (
             "few events",
             errors.FewEventsWarning,
@@ -66,11 +66,11 @@ def test_the_class_of_a_warning_is_that_of_its_kind(kind, category, work):
 
 def test_the_words_do_not_decide(monkeypatch):
     told_ = told([Concern("mode", "nothing has collapsed on the trapezoid")])
-    diagnose = estimator.diagnose
-    monkeypatch.setattr(estimator, "diagnose", lambda *args: replace(diagnose(*args), **told_))
+    diagnose = DefaultFit.diagnose
+    monkeypatch.setattr(DefaultFit, "diagnose", lambda fit: replace(diagnose(fit), **told_))
     assert raised(lambda: quick_default().fit(COHORT.x, COHORT.y)) == {"mode": errors.ConvergenceWarning}
-    diagnose_stream = streaming.diagnose_stream
-    monkeypatch.setattr(streaming, "diagnose_stream", lambda *args: replace(diagnose_stream(*args), **told_))
+    diagnose_stream = StreamedModes.diagnose
+    monkeypatch.setattr(StreamedModes, "diagnose", lambda fit: replace(diagnose_stream(fit), **told_))
     streamed = raised(lambda: quick_default().fit_stream([COHORT.frame()], **NAMES, training_passes=0))
     assert streamed == {"mode": errors.ConvergenceWarning}
 

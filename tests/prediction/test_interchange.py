@@ -26,7 +26,7 @@ WEIGHT = 1.0 + np.arange(40) % 3
 
 @pytest.fixture(scope="module")
 def fitted() -> NeuralSurv:
-    return quick_model(rho=1.5, draws=200).fit(COHORT.x, COHORT.y, entry=ENTRY, weight=WEIGHT)
+    return quick_model(rho=1.5, draws=200).fit(COHORT.x, COHORT.y, entry=ENTRY, sample_weight=WEIGHT)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_log_likelihood_is_counted_by_weight(fitted: NeuralSurv, data: Any) -> N
 def test_the_unit_of_time_adds_its_logarithm_for_every_event(fitted: NeuralSurv, data: Any) -> None:
     unit = 365.25
     days = quick_model(rho=1.5, draws=200).fit(
-        COHORT.x, (unit * COHORT.time, COHORT.event), entry=unit * ENTRY, weight=WEIGHT
+        COHORT.x, (unit * COHORT.time, COHORT.event), entry=unit * ENTRY, sample_weight=WEIGHT
     )
     other = days.to_inference_data(COHORT.x, (unit * COHORT.time, COHORT.event), entry=unit * ENTRY)
     expected = data.log_likelihood["time"].to_numpy() - COHORT.event * np.log(unit)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neuralsurv import NeuralSurv
+from neuralsurv import PaperNeuralSurv
 from neuralsurv.errors import NeuralSurvWarning
 
 # Derandomised, so that the run of today is that of tomorrow.
@@ -51,8 +51,7 @@ def fits(draw: st.DrawFn):
     unit = 10.0 ** draw(st.integers(-3, 4))
     time = unit * np.array(draw(st.lists(st.integers(1, 50), min_size=rows, max_size=rows)), dtype=float)
     event = np.array([True, *draw(st.lists(st.booleans(), min_size=rows - 1, max_size=rows - 1))])
-    model = NeuralSurv(
-        preset="paper",
+    model = PaperNeuralSurv(
         hidden=(2,),
         activation=draw(st.sampled_from(["relu", "tanh", "silu"])),
         rho=draw(st.sampled_from([0.6, 1.0, 1.5])),
@@ -174,7 +173,7 @@ def test_the_examples_are_not_all_alike():
 
 def test_the_check_finds_what_is_wrong():
     """A check that never fails would prove nothing."""
-    model = NeuralSurv("paper", hidden=(2,), quadrature_points=15, starts=1, max_sweeps=20, draws=DRAWS, random_state=0)
+    model = PaperNeuralSurv(hidden=(2,), quadrature_points=15, starts=1, max_sweeps=20, draws=DRAWS, random_state=0)
     X = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0]})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NeuralSurvWarning)

@@ -25,7 +25,7 @@ def cohort(n: int = 60) -> tuple[pd.DataFrame, Outcome]:
 @cache
 def model() -> NeuralSurv:
     frame, outcome = cohort()
-    return quick_model(preset="paper", hidden=(2,), mode_tolerance=1e-8).fit(frame, outcome)
+    return quick_model(hidden=(2,), mode_tolerance=1e-8).fit(frame, outcome)
 
 
 def make(**choices) -> Report:

@@ -85,7 +85,7 @@ def test_true_and_false_are_categories():
 
     people = small_cohort(40)
     frame = people.x.assign(smoker=np.arange(40) % 3 == 0)
-    fitted = quick_model(preset="paper", hidden=(2,)).fit(frame, (people.time, people.event))
+    fitted = quick_model(hidden=(2,)).fit(frame, (people.time, people.event))
     changes = {effect.column: effect.change for effect in covariate_effects(fitted, frame, 1.0, 0.9)}
     assert changes["smoker"] == "False → True"
 

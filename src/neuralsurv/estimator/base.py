@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from operator import index
 from typing import Any, Self
@@ -36,7 +36,7 @@ from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
 
 
-class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstimator):
+class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstimator, ABC):
     """A Bayesian survival model in scikit-learn's form; :class:`NeuralSurv` and :class:`PaperNeuralSurv` are two."""
 
     standardise: Any

@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ _REGISTRY: dict[str, type[NeuralSurv] | type[PaperNeuralSurv]] = {
 # A few bytes of a file say how many draws a prediction makes.
 _MOST_DRAWS = 10**6
 _MOST_AXES = 16
+# What older files do not say of their fit.
+_NEWER = ("sampling", "importance", "trust", "epochs", "modes", "kinds")
 
 
 def save(model: SurvivalEstimator, path: str | os.PathLike[str], *, replace: bool = True) -> None:
@@ -287,9 +289,7 @@ def _diagnostics(table: Fields) -> Diagnostics:
         "tuple[str, ...]": table.texts,
         "dict[str, float]": lambda name: {key: table.table(name).number(key) for key in table.table(name).names()},
     }
-    # What has a default may be missing: older files were written before there was such a thing.
-    needed = [field for field in fields(Diagnostics) if field.default is MISSING and field.default_factory is MISSING]
-    known = needed + [field for field in fields(Diagnostics) if field not in needed and field.name in table.names()]
+    known = [field for field in fields(Diagnostics) if field.name not in _NEWER or field.name in table.names()]
     found = Diagnostics(**{field.name: readers[str(field.type)](field.name) for field in known})
     if len(found.kinds) != len(found.messages) or not set(found.kinds) <= set(WARNINGS):
         raise StorageError("the model file is damaged: its warnings are not of a kind that is known.")

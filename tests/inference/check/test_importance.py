@@ -1,29 +1,28 @@
-"""The posterior with phi integrated out, its proposal, and weights against it."""
+"""The posterior with phi integrated out, and weights of a variational posterior against it."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 from scipy.integrate import quad
 
-from false_alarm import FALSE_ALARM, z_bound
-from inference.problems import double, simulated
-from neuralsurv.inference.check import importance, marginal
-from neuralsurv.inference.check.marginal import Proposal, fit_proposal, target_of
-from neuralsurv.inference.choices import resolve
-from neuralsurv.inference.default.fit import fit_additive
-from neuralsurv.inference.exact.directions import find_directions
-from neuralsurv.inference.paper.fit import fit
+from inference.problems import simulated
+from neuralsurv.inference.check import importance
+from neuralsurv.inference.check.marginal import target_of
+from neuralsurv.inference.default.fit import fit_default
+from neuralsurv.inference.default.settings import DefaultSettings
+from neuralsurv.inference.exact.directions import find_coordinates
+from neuralsurv.inference.paper.fit import fit_paper
+from neuralsurv.inference.paper.settings import PaperSettings
 from neuralsurv.solvers.primal import PrimalGaussian
 
 ROWS = simulated(14, covariates=1, entry=True, seed=2)
-COHORT = ROWS.arguments
+COHORT = ROWS
 
 
 def paper(hidden=(), **options):
-    return fit(*COHORT, resolve("paper", hidden=hidden, activation="tanh", **options), seed=0)
+    return fit_paper(COHORT, PaperSettings(hidden=hidden, activation="tanh", **options), seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +32,7 @@ def linear():
 
 
 def target_for(fit):
-    directions = find_directions(fit, COHORT)
+    directions = find_coordinates(fit, COHORT)
     return target_of(fit, COHORT, directions.project, torch.ones(directions.rank, dtype=torch.float64))
 
 
@@ -69,7 +68,7 @@ def test_density_is_the_joint_one_with_phi_integrated_out(linear):
 
 
 def test_density_where_phi_is_held():
-    held = fit_additive(*COHORT, resolve("default", hidden=(), average=False), seed=0)
+    held = fit_default(COHORT, DefaultSettings(hidden=(), average=False), seed=0)
     target = target_for(held)
     z = torch.from_numpy(np.random.default_rng(1).standard_normal((2, len(target.precision))))
     value, exposure = target.log_density(z)
@@ -79,83 +78,6 @@ def test_density_where_phi_is_held():
     expected -= held.phi.mean * (torch.sigmoid(g[:, events:]) * target.likelihood.baseline).sum(1)
     torch.testing.assert_close(value, expected)
     assert (exposure > 0).all()
-
-
-def test_proposal_draws_have_the_density_that_is_said():
-    factor = torch.tensor([[1.5, 0.0, 0.0], [0.3, 0.8, 0.0], [-0.2, 0.4, 2.0]], dtype=torch.float64)
-    ridge = double([2.0, 1.0, -2.0]) / 3
-    mean = double([0.5, -1.0, 2.0])
-    draws, density = Proposal(PrimalGaussian(mean, factor), ridge).draw(20_000, np.random.default_rng(0))
-    noise = ((draws - mean) @ factor).numpy()
-    along = noise @ ridge.numpy()
-    across = noise - np.outer(along, ridge.numpy())
-    length = (across**2).sum(1)
-    widths = ((1.0, 0.7), (1.15, 0.2), (1.5, 0.1))
-    # Two directions across the ridge.
-    mixture = sum(share * stats.norm(scale=w).pdf(np.sqrt(length)) * stats.norm(scale=w).pdf(0) for w, share in widths)
-    expected = stats.t(5).logpdf(along / 1.3) + np.log(mixture)
-    np.testing.assert_allclose(density.numpy() - float(density[0]), expected - expected[0], atol=1e-9)
-    assert stats.kstest(along / 1.3, stats.t(5).cdf).pvalue > FALSE_ALARM
-    law = stats.kstest(length, lambda v: sum(share * stats.chi2(2, scale=w**2).cdf(v) for w, share in widths))
-    assert law.pvalue > FALSE_ALARM
-
-
-def test_proposal_is_where_the_posterior_is(linear):
-    target = target_for(linear)
-    proposal = fit_proposal(target, torch.zeros(3, dtype=torch.float64))
-    axis = np.linspace(-5, 5, 61)
-    grid = torch.from_numpy(np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), -1).reshape(-1, 3))
-    mass = torch.softmax(target.log_density(grid)[0], 0)
-    mean = mass @ grid
-    sd = (mass @ (grid - mean) ** 2).sqrt()
-    assert float(((proposal.gaussian.mean - mean) / sd).abs().max()) < 0.15
-    ratio = proposal.gaussian.variance(torch.eye(3, dtype=torch.float64)).sqrt() / sd
-    assert float((ratio - 1).abs().max()) < 0.12
-
-
-def test_a_precision_that_is_not_positive_falls_back_to_the_fisher_information(linear, monkeypatch):
-    target = target_for(linear)
-    refused = 0
-    right = marginal.cholesky
-
-    def first_refused(matrix):
-        nonlocal refused
-        refused += 1
-        if refused == 1:
-            raise marginal.NotPositiveDefiniteError("")
-        return right(matrix)
-
-    monkeypatch.setattr(marginal, "cholesky", first_refused)
-    monkeypatch.setattr(marginal, "_STEPS", 1)
-    start = torch.zeros(3, dtype=torch.float64)
-    found = fit_proposal(target, start).gaussian
-    events = target.likelihood.points.events
-    share = torch.sigmoid(target.offset + target.rows @ start)[events:]
-    mass, nodes = target.likelihood.baseline, target.rows[events:]
-    phi = target.shape / (0.7 + float(mass @ share))
-    pull = phi * nodes.T @ (mass * share * (1 - share))
-    precision = torch.eye(3, dtype=torch.float64) - torch.outer(pull, pull) / target.shape
-    precision += nodes.T @ ((phi * mass * share * (1 - share) ** 2)[:, None] * nodes)
-    torch.testing.assert_close(found.factor @ found.factor.T, precision)
-
-
-def test_weighed_draws_have_the_moments_of_the_posterior(linear):
-    drawn = importance.weigh_draws(linear, COHORT, draws=3000, seed=1)
-    assert drawn.theta.shape == (3000, 3)
-    assert drawn.k_hat < 0.7
-    target = target_for(linear)
-    axis = np.linspace(-5, 5, 61)
-    grid = torch.from_numpy(np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), -1).reshape(-1, 3))
-    value, rate = target.log_density(grid)
-    mass = torch.softmax(value, 0)
-    exact = torch.cat([mass @ grid, mass @ grid**2, (mass @ (target.shape / rate))[None]])
-    found = torch.cat([drawn.theta, drawn.theta**2, drawn.phi[:, None]], 1)
-    # 30,000 draws were weighed; at least this share of them counts, and 3,000 were kept.
-    worth = min(len(found), drawn.effective * 10 * len(found))
-    scores = (found.mean(0) - exact) / (found.std(0) / math.sqrt(worth))
-    assert float(scores.abs().max()) < 1.5 * z_bound(len(exact)), scores
-    again = importance.weigh_draws(linear, COHORT, draws=3000, seed=1)
-    assert torch.equal(drawn.theta, again.theta)
 
 
 def test_check_finds_a_posterior_that_is_too_narrow(linear):

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from neuralsurv.inference.choices import DEFAULT
 from sksurv.nonparametric import nelson_aalen_estimator
 from torch import Tensor
 
 from inference.problems import simulated
-from neuralsurv.inference.choices import DEFAULT
 from neuralsurv.inference.default import fit as additive_fit
 from neuralsurv.inference.default import neighbourhood_choice
 from neuralsurv.inference.default.fit import fit_additive

@@ -8,19 +8,21 @@ import torch
 
 from false_alarm import z_bound
 from inference.problems import simulated
-from neuralsurv.inference.choices import resolve
-from neuralsurv.inference.default.fit import fit_additive
+from neuralsurv.inference.default.fit import fit_default
+from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.exact import directions as room
 from neuralsurv.inference.exact.fit import linear_model, sample_fit
-from neuralsurv.inference.paper.fit import fit
+from neuralsurv.inference.paper.fit import fit_paper
+from neuralsurv.inference.paper.settings import PaperSettings
 from neuralsurv.model.linearise import linearise_network
 
-COHORT = simulated(16, entry=True, seed=1).arguments
+COHORT = simulated(16, entry=True, seed=1)
 
 
 def fitted(preset, **options):
-    run = fit if preset == "paper" else fit_additive
-    return run(*COHORT, resolve(preset, hidden=(4,), **options), seed=0)
+    if preset == "paper":
+        return fit_paper(COHORT, PaperSettings(hidden=(4,), **options), seed=0)
+    return fit_default(COHORT, DefaultSettings(hidden=(4,), **options), seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +44,9 @@ def test_coordinates_are_those_of_the_network(fits, monkeypatch, preset, reduced
     theta = directions.weights(z, log_scales, generator)
     row = torch.tensor([0, 7, 3])
     # Where people were at risk: the data do not speak of other times.
-    at = COHORT[2][row] + (COHORT[0] - COHORT[2])[row] * torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
+    at = COHORT.entry[row] + (COHORT.time - COHORT.entry)[row] * torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
     offset, rows = model.linear(at, row)
-    linearised = linearise_network(fit.likelihood.network, fit.theta_star, at, COHORT[4][row])
+    linearised = linearise_network(fit.likelihood.network, fit.theta_star, at, COHORT.x[row])
     g = linearised.offset + theta @ linearised.jacobian.T
     # What lies across the directions is the prior's, and next to nothing at the points.
     assert float((g - (offset + z @ rows.T)).abs().max()) < (0.05 if reduced else 1e-9)
@@ -76,7 +78,7 @@ def test_scales_are_held_where_the_fit_does_not_average(fits):
     assert model.groups == ()
     expected = held.prior.at(held.top.log_scales).precision / held.prior.unit
     torch.testing.assert_close(model.precision, expected)
-    assert model.phi_prior == held.phi.mean
+    assert model.phi_prior == held.phi
     assert directions.rank == held.likelihood.network.size
 
 
@@ -95,7 +97,7 @@ def test_the_default_gaussian_is_close_to_exact_draws():
     drawn = sample_fit(held, COHORT, chains=4, draws=250, warmup=200, thin=4, seed=0)
     theta = drawn.theta.flatten(0, 1)
     at, row = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64), torch.tensor([0, 7, 3])
-    linearised = linearise_network(held.likelihood.network, held.theta_star, at, COHORT[4][row])
+    linearised = linearise_network(held.likelihood.network, held.theta_star, at, COHORT.x[row])
     g = linearised.offset + theta @ linearised.jacobian.T
     mean = linearised.offset + linearised.jacobian @ held.theta.mean
     sd = held.theta.variance(linearised.jacobian).sqrt()

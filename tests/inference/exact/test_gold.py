@@ -204,8 +204,8 @@ class TestTwinOfTheNetwork:
     def default_data(self, inner=(3,)):
         """The default preset's network and prior, with phi held."""
         from gold_network import NetworkData
-
         from neuralsurv.inference.choices import resolve
+
         from neuralsurv.inference.default.fit import build_network, build_prior
 
         data = self.data(())

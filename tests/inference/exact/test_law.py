@@ -162,7 +162,7 @@ class TestStationarity:
     def alarms(self, sweeper_class=Sweeper, slider_class=Slider, *, sweeps=0, slides=0, wave=0.0):
         rows = simulated(10, covariates=1, entry=True, seed=4)
         x = rows.x[:, 0] / 2
-        model = two_weights(*rows.arguments[:4], x, precision=PRECISION[:1], wave=wave)
+        model = two_weights(rows, x, precision=PRECISION[:1], wave=wave)
         thinning = Thinning(model)
         rng = np.random.default_rng(8)
         first = state = GridPosterior(model, x.numpy(), points=2001, reach=8.0, wave=wave).draw(self.CHAINS, rng)

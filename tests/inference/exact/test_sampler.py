@@ -153,7 +153,7 @@ class TestRefusals:
             network_model(self.ROWS, phi_prior=-1.0)
 
     def test_ceiling_that_is_too_low(self):
-        spike = two_weights(*self.ROWS.arguments[:4], self.ROWS.x[:, 0])
+        spike = two_weights(self.ROWS, self.ROWS.x[:, 0])
         seen = Thinning(spike).ceiling
 
         def normaliser(at, row):

@@ -23,7 +23,7 @@ MEDIAN, SPREAD = 0.8, 0.5
 def model_with_scale(size=1, phi=1.5):
     rows = simulated(10, covariates=1, seed=4)
     groups = tuple(Group(f"weight {k}", k, k + 1, MEDIAN, SPREAD) for k in range(size))
-    model = two_weights(*rows.arguments[:4], rows.x[:, 0] / 2, phi_prior=phi, precision=PRECISION[:size])
+    model = two_weights(rows, rows.x[:, 0] / 2, phi_prior=phi, precision=PRECISION[:size])
     return replace(model, groups=groups), rows.x[:, 0] / 2
 
 

@@ -5,22 +5,14 @@ import math
 import pytest
 import torch
 
-from inference.problems import FrozenNetwork, Rows, double, simulated
+from inference.problems import FrozenNetwork, baseline_exposure, double, event_weight, simulated
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.errors import InputError
-from neuralsurv.estimator.diagnostics import diagnose
-from neuralsurv.inference.choices import resolve
 from neuralsurv.inference.paper import mode
-from neuralsurv.inference.paper.fit import (
-    build_problem,
-    choose_normaliser,
-    coarse_problem,
-    find_mode,
-    fit,
-    latent_share,
-    quadrature_rule,
-    to_double,
-)
+from neuralsurv.inference.paper.fit import find_mode, fit_paper
+from neuralsurv.inference.paper.problem import build_problem, choose_normaliser, coarse_problem
+from neuralsurv.inference.paper.settings import PaperSettings
 from neuralsurv.model.augmentation import log_thinning
 from neuralsurv.model.hazard import ClosedForm, Constant, MonteCarlo
 from neuralsurv.model.linearise import linearise
@@ -36,7 +28,7 @@ GAUSS = {"quadrature": "gauss-legendre", "quadrature_points": 24}
 def small(**options):
     """The paper's choices with a small network and sweeps to the end."""
     settings = {"hidden": (3,), "activation": "tanh", "starts": 1, "mode_tolerance": 1e-13, "tolerance": 1e-10}
-    return resolve("paper", **(settings | {"max_sweeps": 5000} | TRAPEZOID | options))
+    return PaperSettings(**(settings | {"max_sweeps": 5000} | TRAPEZOID | options)).checked()
 
 
 def g_moments(result, time, x):
@@ -51,7 +43,8 @@ def split(rows, who, at):
     entry = rows.entry.clone()
     entry[who] = at
     late = dataclasses.replace(rows, entry=entry)
-    return Rows(*(torch.cat(pair) for pair in zip(early.arguments, late.arguments, strict=True)))
+    fields = [field.name for field in dataclasses.fields(Cohort)]
+    return Cohort(*(torch.cat([getattr(early, name), getattr(late, name)]) for name in fields))
 
 
 class TestSameDataInAnotherForm:
@@ -67,10 +60,10 @@ class TestSameDataInAnotherForm:
     X = torch.randn(6, 2, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
 
     def differences(self, one, other, choices):
-        first, second = (fit(*rows.arguments, choices, seed=1) for rows in (one, other))
+        first, second = (fit_paper(rows, choices, seed=1) for rows in (one, other))
         assert first.info.converged
         assert second.info.converged
-        assert latent_share(first) > 0.1
+        assert first.latent_share > 0.1
         (m, v), (other_m, other_v) = (g_moments(result, self.TIME, self.X) for result in (first, second))
         assert float(m.std()) > 0.1
         return (
@@ -113,7 +106,7 @@ class TestSameDataInAnotherForm:
 
     def test_same_seed_same_result(self):
         choices = small(starts=2)
-        one, other = (fit(*self.ROWS.arguments, choices, seed=1) for _ in range(2))
+        one, other = (fit_paper(self.ROWS, choices, seed=1) for _ in range(2))
         assert one.phi == other.phi
         assert torch.equal(one.theta.mean, other.theta.mean)
         assert one.objectives == other.objectives
@@ -121,31 +114,25 @@ class TestSameDataInAnotherForm:
 
 def cohort(n, seed):
     table = lognormal_cohort(n, seed=seed)
-    x = to_double(table.x.to_numpy())
-    zero = torch.zeros(n, dtype=torch.float64)
-    return Rows(
-        time=to_double(table.time / table.time.max()),
-        event=torch.from_numpy(table.event),
-        entry=zero,
-        weight=zero + 1,
-        x=(x - x.mean(0)) / x.std(0),
-    )
+    x = torch.from_numpy(table.x.to_numpy(dtype=float))
+    x = (x - x.mean(0)) / x.std(0)
+    return Cohort.of(table.time / table.time.max(), table.event, torch.zeros(n), torch.ones(n), x)
 
 
 class TestCollapse:
     ROWS = cohort(100, seed=1)
-    CHOICES = resolve(
-        "paper", hidden=(16,), quadrature="gauss-legendre", quadrature_points=8, starts=1, mode_tolerance=1e-6
+    CHOICES = PaperSettings(
+        hidden=(16,), quadrature="gauss-legendre", quadrature_points=8, starts=1, mode_tolerance=1e-6
     )
 
     def test_from_the_spread_of_the_prior_it_is_seen_and_said(self):
-        result = fit(*self.ROWS.arguments, dataclasses.replace(self.CHOICES, spread="prior"), seed=2)
-        found = diagnose(result)
+        result = fit_paper(self.ROWS, dataclasses.replace(self.CHOICES, spread="prior"), seed=2)
+        found = result.diagnose()
         assert found.collapsed
         assert found.converged
         assert found.latent_share < 0.05
-        assert 0 <= result.phi.shape - (1 + self.ROWS.events) < 0.5
-        assert found.latent_points == pytest.approx(result.phi.shape - (1 + self.ROWS.events))
+        assert 0 <= result.phi.shape - (1 + event_weight(self.ROWS)) < 0.5
+        assert found.latent_points == pytest.approx(result.phi.shape - (1 + event_weight(self.ROWS)))
         (message,) = found.messages
         assert message.startswith(f"the posterior has collapsed: only {found.latent_points:.2f} latent points (")
         # What the message says: σ(g) is close to 1 at the time at risk.
@@ -155,8 +142,8 @@ class TestCollapse:
         assert float((result.problem.baseline * share).sum() / result.problem.baseline.sum()) > 0.95
 
     def test_from_the_mode_it_does_not_happen(self):
-        result = fit(*self.ROWS.arguments, dataclasses.replace(self.CHOICES, spread="mode"), seed=2)
-        found = diagnose(result)
+        result = fit_paper(self.ROWS, dataclasses.replace(self.CHOICES, spread="mode"), seed=2)
+        found = result.diagnose()
         assert not found.collapsed
         assert found.latent_share > 0.15
         assert found.messages == ()
@@ -165,12 +152,12 @@ class TestCollapse:
 @pytest.fixture(scope="module")
 def good():
     """A fit without anything to complain of: 20 rows, 14 events."""
-    return fit(*simulated(20, seed=6).arguments, small(tolerance=1e-6, **GAUSS), seed=0)
+    return fit_paper(simulated(20, seed=6), small(tolerance=1e-6, **GAUSS), seed=0)
 
 
 class TestDiagnostics:
     def test_a_good_fit_has_nothing_to_say(self, good):
-        found = diagnose(good)
+        found = good.diagnose()
         assert found.messages == ()
         assert (found.converged, found.mode_converged) == (True, True)
         assert (found.collapsed, found.interrupted) == (False, False)
@@ -188,17 +175,17 @@ class TestDiagnostics:
         average = float((problem.baseline * thinned).sum() / problem.baseline.sum())
         # E[log phi] stands for log E[phi] in the latent intensity, and the sweeps stop a little early.
         wanted = average * math.exp(good.phi.mean_log) / good.phi.mean
-        assert diagnose(good).latent_share == pytest.approx(wanted, rel=1e-4)
+        assert good.diagnose().latent_share == pytest.approx(wanted, rel=1e-4)
 
     @pytest.mark.parametrize(("share", "collapsed"), [(0.049, True), (0.051, False)])
     def test_collapse_begins_at_five_per_cent(self, good, share, collapsed):
         everything = good.phi.mean * float(good.problem.baseline.sum())
         info = dataclasses.replace(good.info, latent_points=share * everything)
-        assert diagnose(dataclasses.replace(good, info=info)).collapsed is collapsed
+        assert dataclasses.replace(good, info=info).diagnose().collapsed is collapsed
 
     def test_sweeps_that_did_not_converge(self):
         rows = simulated(20, seed=6)
-        found = diagnose(fit(*rows.arguments, small(max_sweeps=2, **GAUSS), seed=0))
+        found = fit_paper(rows, small(max_sweeps=2, **GAUSS), seed=0).diagnose()
         assert not found.converged
         (message,) = found.messages
         assert message.startswith(
@@ -208,7 +195,7 @@ class TestDiagnostics:
 
     def test_sweeps_that_were_interrupted(self, good):
         info = dataclasses.replace(good.info, converged=False, interrupted=True)
-        found = diagnose(dataclasses.replace(good, info=info))
+        found = dataclasses.replace(good, info=info).diagnose()
         assert found.interrupted
         (message,) = found.messages
         assert message.startswith(f"the variational sweeps were interrupted after {good.info.sweeps}; the model can")
@@ -216,7 +203,7 @@ class TestDiagnostics:
     def test_search_for_the_mode_at_its_limit(self, good):
         problem = good.problem
         stopped = mode.direct(problem, mode.random_starts(problem, 1, 0)[0], max_iterations=5)
-        found = diagnose(dataclasses.replace(good, mode=stopped))
+        found = dataclasses.replace(good, mode=stopped).diagnose()
         assert not found.mode_converged
         assert found.messages == (
             "the search for the mode stopped at its limit of 5 iterations; the network is linearised at the best "
@@ -226,10 +213,10 @@ class TestDiagnostics:
     def test_missing_exposure(self):
         # With a grid of 11 points a row loses half a cell, 0.05, on average.
         rows = simulated(20, seed=6)
-        result = fit(*rows.arguments, small(tolerance=1e-4, quadrature_points=11), seed=0)
+        result = fit_paper(rows, small(tolerance=1e-4, quadrature_points=11), seed=0)
         floor = torch.floor(10 * rows.time + 1e-9) / 10
         lost = 1 - float(floor.sum() / rows.time.sum())
-        found = diagnose(result)
+        found = result.diagnose()
         assert lost > 0.1
         assert found.missing_exposure == pytest.approx(lost, rel=1e-12)
         (message,) = found.messages
@@ -238,14 +225,14 @@ class TestDiagnostics:
     def test_all_messages_at_once(self, good):
         info = dataclasses.replace(good.info, converged=False, latent_points=0.0)
         stopped = dataclasses.replace(good.mode, converged=False)
-        found = diagnose(dataclasses.replace(good, info=info, mode=stopped, missing_exposure=0.2))
+        found = dataclasses.replace(good, info=info, mode=stopped, missing_exposure=0.2).diagnose()
         assert len(found.messages) == 4
 
 
 class TestChoices:
     def test_quadrature(self):
-        assert quadrature_rule(small(quadrature="trapezoid", quadrature_points=50)) == Trapezoid(50)
-        assert quadrature_rule(small(quadrature="gauss-legendre", quadrature_points=12)) == GaussLegendre(12)
+        assert small(quadrature="trapezoid", quadrature_points=50).rule == Trapezoid(50)
+        assert small(quadrature="gauss-legendre", quadrature_points=12).rule == GaussLegendre(12)
 
     @pytest.mark.parametrize(
         ("normaliser", "kind"),
@@ -267,12 +254,12 @@ class TestChoices:
     def test_problem_holds_what_was_chosen(self):
         rows = simulated(12, entry=True, weight=True)
         choices = small(hidden=(5, 2), activation="silu", rho=1.3, phi_prior=(2.0, 0.5), **GAUSS)
-        problem = build_problem(*rows.arguments, choices, 0)
+        problem = build_problem(rows, choices, 0)
         assert problem.network == MLP(2, (5, 2), "silu")
         assert (problem.rho, problem.phi_prior.shape, problem.phi_prior.rate) == (1.3, 2.0, 0.5)
         assert bool((problem.weight_prior.precision == 1).all())
-        assert problem.phi_rate == pytest.approx(0.5 + 2 * rows.exposure(1.3), rel=1e-13)
-        assert problem.event_count == rows.events
+        assert problem.phi_rate == pytest.approx(0.5 + 2 * baseline_exposure(rows, 1.3), rel=1e-13)
+        assert problem.event_count == event_weight(rows)
 
     @pytest.mark.parametrize("search", ["direct", "em"])
     def test_mode_is_the_best_of_the_starts_by_the_search_that_was_chosen(self, monkeypatch, search):
@@ -280,7 +267,7 @@ class TestChoices:
         monkeypatch.setattr(mode, "em", functools.partial(mode.em, max_iterations=8))
         monkeypatch.setattr(mode, "direct_together", functools.partial(mode.direct_together, max_iterations=8))
         choices = small(mode=search, starts=3)
-        problem = build_problem(*simulated(15, seed=1).arguments, choices, 5)
+        problem = build_problem(simulated(15, seed=1), choices, 5)
         best, objectives = find_mode(problem, choices, 5, verbose=False)
         by_hand = [run(problem, theta) for theta in mode.random_starts(problem, 3, 5)]
         assert objectives == pytest.approx([one.objective for one in by_hand], rel=1e-9)
@@ -292,14 +279,14 @@ class TestChoices:
         rows = simulated(15, seed=5)
         settings = {"hidden": (), "mode": search} if search == "em" else {"hidden": (4,), "activation": "relu"}
         loose, tight = (
-            find_mode(build_problem(*rows.arguments, choices, 0), choices, 0, verbose=False)[0]
+            find_mode(build_problem(rows, choices, 0), choices, 0, verbose=False)[0]
             for choices in (small(mode_tolerance=tolerance, **settings) for tolerance in (1e-2, 1e-7))
         )
         assert len(loose.trace) < len(tight.trace)
 
     def test_em_and_direct_lead_to_the_same_posterior_of_a_linear_model(self):
         rows = simulated(20, seed=1)
-        one, other = (fit(*rows.arguments, small(mode=search, hidden=()), seed=0) for search in ("em", "direct"))
+        one, other = (fit_paper(rows, small(mode=search, hidden=()), seed=0) for search in ("em", "direct"))
         # A linear g is its own linearisation, so where the search stopped makes no difference.
         assert one.phi.shape == pytest.approx(other.phi.shape, rel=1e-7)
         assert torch.allclose(one.theta.mean, other.theta.mean, rtol=1e-6, atol=1e-8)
@@ -307,16 +294,14 @@ class TestChoices:
     @pytest.mark.parametrize("spread", ["mode", "prior"])
     def test_spread_tolerance_and_limit_reach_the_sweeps(self, spread):
         rows = simulated(20, seed=6)
-        result = fit(*rows.arguments, small(spread=spread, tolerance=1e-3, accelerate=False), seed=0)
+        result = fit_paper(rows, small(spread=spread, tolerance=1e-3, accelerate=False), seed=0)
         assert result.info.converged
         assert result.info.change[-1] < 1e-3 <= min(result.info.change[:-1])
-        assert fit(*rows.arguments, small(spread=spread, max_sweeps=3), seed=0).info.sweeps == 3
+        assert fit_paper(rows, small(spread=spread, max_sweeps=3), seed=0).info.sweeps == 3
 
     def test_spreads_start_differently(self):
         rows = simulated(20, seed=6)
-        first = [
-            fit(*rows.arguments, small(spread=spread, max_sweeps=1), seed=0).info.elbo for spread in ("mode", "prior")
-        ]
+        first = [fit_paper(rows, small(spread=spread, max_sweeps=1), seed=0).info.elbo for spread in ("mode", "prior")]
         assert first[0] != pytest.approx(first[1], rel=1e-6)
 
 
@@ -324,24 +309,16 @@ class TestWarmStart:
     ROWS = simulated(20, seed=6)
 
     def test_the_search_begins_where_the_earlier_one_ended(self, good):
-        again = fit(*self.ROWS.arguments, small(starts=3, **GAUSS), seed=5, warm=good.mode.theta)
+        again = fit_paper(self.ROWS, small(starts=3, **GAUSS), seed=5, warm=good.mode.theta)
         assert again.mode.trace[0] == pytest.approx(good.mode.objective, rel=1e-14)
         assert len(again.objectives) == 1
         assert again.objectives[0] < good.mode.objective + 1e-9
 
     def test_weights_of_another_network_are_left_alone(self, good):
         choices = small(hidden=(2,), tolerance=1e-4)
-        cold = fit(*self.ROWS.arguments, choices, seed=0)
-        warm = fit(*self.ROWS.arguments, choices, seed=0, warm=good.mode.theta)
+        cold = fit_paper(self.ROWS, choices, seed=0)
+        warm = fit_paper(self.ROWS, choices, seed=0, warm=good.mode.theta)
         assert warm.mode.trace == cold.mode.trace
-
-
-def test_to_double_copies():
-    source = torch.ones(3, dtype=torch.float64)
-    copy = to_double(source)
-    copy[0] = 5
-    assert source.tolist() == [1.0, 1.0, 1.0]
-    assert to_double([1, 2]).dtype == torch.float64
 
 
 class TestCoarseProblem:
@@ -350,9 +327,9 @@ class TestCoarseProblem:
     @pytest.mark.parametrize("options", [{}, {"rho": 1.3}])
     def test_same_end_where_there_is_one_optimum(self, options):
         rows = simulated(60, covariates=3, seed=4)
-        choices = resolve("paper", hidden=(), tolerance=1e-9, mode_tolerance=1e-12, **options)
-        quick = fit(*rows.arguments, choices, seed=0)
-        plain = fit(*rows.arguments, dataclasses.replace(choices, accelerate=False), seed=0)
+        choices = PaperSettings(hidden=(), tolerance=1e-9, mode_tolerance=1e-12, **options)
+        quick = fit_paper(rows, choices, seed=0)
+        plain = fit_paper(rows, dataclasses.replace(choices, accelerate=False), seed=0)
         assert quick.coarse_sweeps > 0
         assert plain.coarse_sweeps == 0
         assert quick.info.sweeps < plain.info.sweeps
@@ -363,8 +340,8 @@ class TestCoarseProblem:
 
     def test_some_of_the_rows_stand_for_all(self):
         rows = simulated(5000, seed=1)
-        problem = build_problem(*rows.arguments, small(**GAUSS), seed=0)
-        coarse = coarse_problem(problem, rows.time, rows.event, rows.entry, rows.weight, small(**GAUSS))
+        problem = build_problem(rows, small(**GAUSS), seed=0)
+        coarse = coarse_problem(problem, rows, small(**GAUSS))
         assert len(coarse.points) < len(problem.points) / 3
         assert float(coarse.baseline.sum()) == pytest.approx(float(problem.baseline.sum()), rel=0.15)
         assert coarse.event_count == pytest.approx(problem.event_count, rel=0.05)
@@ -375,28 +352,28 @@ class TestCoarseProblem:
     @pytest.mark.parametrize("options", [{"accelerate": False}, {"mode": "em"}])
     def test_not_where_the_letter_of_the_paper_is_asked_for(self, options):
         rows = simulated(60, seed=4)
-        choices = dataclasses.replace(resolve("paper", hidden=(2,)), **options)
-        problem = build_problem(*rows.arguments, choices, seed=0)
-        assert coarse_problem(problem, rows.time, rows.event, rows.entry, rows.weight, choices) is None
+        choices = PaperSettings(**({"hidden": (2,)} | options))
+        problem = build_problem(rows, choices, seed=0)
+        assert coarse_problem(problem, rows, choices) is None
 
     def test_not_where_there_is_little_to_save(self):
         rows = simulated(60, seed=4)
-        problem = build_problem(*rows.arguments, small(**GAUSS), seed=0)
-        assert coarse_problem(problem, rows.time, rows.event, rows.entry, rows.weight, small(**GAUSS)) is None
+        problem = build_problem(rows, small(**GAUSS), seed=0)
+        assert coarse_problem(problem, rows, small(**GAUSS)) is None
 
 
 class TestSolvers:
     @pytest.mark.parametrize("solver", ["dual", "low-rank"])
     def test_every_solver_ends_where_the_plain_one_does(self, solver):
         rows = simulated(12, seed=3)
-        choices = resolve(
-            "paper", hidden=(4,), activation="tanh", quadrature="gauss-legendre", quadrature_points=4, starts=1
+        choices = PaperSettings(
+            hidden=(4,), activation="tanh", quadrature="gauss-legendre", quadrature_points=4, starts=1
         )
         plain, other = (
-            fit(*rows.arguments, dataclasses.replace(choices, solver=name), seed=0) for name in ("primal", solver)
+            fit_paper(rows, dataclasses.replace(choices, solver=name), seed=0) for name in ("primal", solver)
         )
-        assert other.solver.name == solver
-        assert other.solver.reason == "asked for"
+        assert other.solver.solver == solver
+        assert other.solver.solver_reason == "asked for"
         # The low-rank solver may give up a thousandth of a nat.
         assert other.solver.lost_information < 2e-3
         assert other.info.elbo[-1] == pytest.approx(plain.info.elbo[-1], abs=2e-3)

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-
 from neuralsurv.inference.choices import resolve
+
 from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.inference.stream.kept_directions import Belief, Directions, Information, choose_directions, split_rows
 from neuralsurv.inference.stream.packed_rows import RowBatch

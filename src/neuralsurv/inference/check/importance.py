@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from neuralsurv.data.cohort import Cohort
-from neuralsurv.inference.check.marginal import NODES, target_of
+from neuralsurv.inference.check.marginal import NODES, log_density_of, target_of
 from neuralsurv.inference.check.pareto import smooth_weights
 from neuralsurv.inference.exact.directions import times_basis
 from neuralsurv.inference.linearised_fit import LinearisedFit
@@ -52,6 +52,9 @@ def check_posterior(fit: LinearisedFit, cohort: Cohort, seed: int) -> dict[str, 
             target, inner = target_of(fit, cohort, lambda rows: rows.dense(), fit.prior.unit), theta
         else:
             return {}
-        log_weights = target.log_weights(inner, fit.phi, _CHECKS, torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        z = inner.draw(_CHECKS, generator)
+        log_target, rate = target.log_density(z)
+        log_weights = log_target - log_density_of(inner, z) + target.log_phi_weights(fit.phi, rate, generator)
     smoothed = smooth_weights(log_weights.numpy())
     return {"k_hat": min(smoothed.k_hat, WORST_K_HAT), "effective": smoothed.effective / _CHECKS}

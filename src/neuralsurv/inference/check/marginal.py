@@ -53,34 +53,13 @@ class Target:
     precision: Tensor
     phi_prior: Gamma | Held
 
-    def log_weights(self, inner: PrimalGaussian, phi: Gamma | Held, count: int, generator: torch.Generator) -> Tensor:
-        """Draw from q(z) q(phi) and return the log importance weights up to a constant, shape (count,).
+    @property
+    def shape(self) -> float:
+        """a, the shape of phi given theta."""
+        return self.phi_prior.shape + self.likelihood.event_count if isinstance(self.phi_prior, Gamma) else 0.0
 
-        Parameters
-        ----------
-        inner : PrimalGaussian
-            q(z).
-        phi : Gamma or Held
-            q(phi).
-        count : int
-            Number of draws.
-        generator : torch.Generator
-            Source of randomness.
-        """
-        z = inner.draw(count, generator)
-        value, exposure = self._terms(z)
-        if isinstance(phi, Gamma) and isinstance(self.phi_prior, Gamma):
-            shape = self.phi_prior.shape + self.likelihood.event_count
-            rate = self.phi_prior.rate + exposure
-            weights = value - shape * torch.log(rate) - log_density_of(inner, z)
-            # q(phi) against the Gamma that phi has given theta.
-            drawn = phi.draw(count, generator)
-            weights += shape * torch.log(rate) + (shape - phi.shape) * torch.log(drawn)
-            return weights + (phi.rate - rate) * drawn
-        return value - self.phi_prior.mean * exposure - log_density_of(inner, z)
-
-    def _terms(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-likelihood of the events plus log prior, and the exposure, for coordinates (S, r); each (S,)."""
+    def log_density(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ℓ and B for coordinates (S, r), each of shape (S,)."""
         events = self.likelihood.points.events
         values, exposures = [], []
         for part in torch.split(z, _DRAWS_AT_ONCE):
@@ -89,7 +68,19 @@ class Target:
             values.append(
                 logsigmoid(g[:, :events]) @ self.likelihood.event_weight - 0.5 * part.square() @ self.precision
             )
-        return torch.cat(values), torch.cat(exposures)
+        value, exposure = torch.cat(values), torch.cat(exposures)
+        if isinstance(self.phi_prior, Gamma):
+            rate = self.phi_prior.rate + exposure
+            return value - self.shape * torch.log(rate), rate
+        return value - self.phi_prior.mean * exposure, exposure
+
+    def log_phi_weights(self, phi: Gamma | Held, rate: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw from q(phi) and weigh it against the Gamma(a, B) that phi has given theta; 0 where phi is known."""
+        if not isinstance(phi, Gamma):
+            return torch.zeros_like(rate)
+        drawn = phi.draw(len(rate), generator)
+        weights = self.shape * torch.log(rate) + (self.shape - phi.shape) * torch.log(drawn)
+        return weights + (phi.rate - rate) * drawn
 
 
 def target_of(fit: LinearisedFit, cohort: Cohort, project: Callable[[Rows], Tensor], precision: Tensor) -> Target:

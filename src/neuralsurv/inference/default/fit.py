@@ -113,6 +113,12 @@ class DefaultFit:
         """q(theta) for the best scales."""
         return self.top.state.theta
 
+    @property
+    def scales(self) -> dict[str, float]:
+        """The scales of the highest score, by the name of their group."""
+        names = [group.name for group in self.prior.groups]
+        return dict(zip(names, self.top.log_scales.exp().tolist(), strict=True))
+
     def rule(self, nodes: int) -> Rule:
         """Return the rule that follows the clock of the network."""
         return ShiftedLog(nodes, self.likelihood.network.basis.shift)
@@ -135,14 +141,13 @@ class DefaultFit:
             *near_ceiling(crowded),
             *_about_directions(self.solver),
         ]
-        names = [group.name for group in self.prior.groups]
         return Diagnostics(
             converged=self.top.info.converged and not self.interrupted,
             interrupted=self.interrupted,
             sweeps=len(self.trace),
             latent_points=self.phi.mean * latent,
             latent_share=latent / float(exposure.sum()),
-            scales=dict(zip(names, self.top.log_scales.exp().tolist(), strict=True)),
+            scales=self.scales,
             settings=self.settings,
             epochs=self.epochs,
             **asdict(self.solver),
