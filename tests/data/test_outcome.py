@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from neuralsurv.data.outcome import Outcome, rows_phrase
+from neuralsurv.data.outcome import Outcome
+from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 
 TIME = [5.0, 8.0, 3.0]

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from neuralsurv import NeuralSurv
-from neuralsurv.data.features import COMPLETIONS, Encoding
+from neuralsurv.data.features import Encoding
+from neuralsurv.data.imputation import IMPUTATIONS
 
 # Rows of the table, and one gap or rare value in so many of them.
 TABLES = [(60, 25), (100, 25), (100, 100), (228, 228), (400, 25), (400, 100), (1000, 1000)]
@@ -158,19 +159,19 @@ class TestFilled:
         assert found.filled == (("age",), ("marker", "stage"))
         assert (np.diff(found.draws, axis=2) <= 0).all()
 
-    def test_draws_take_turns_with_the_completions(self, model, people):
+    def test_draws_take_turns_with_the_imputations(self, model, people):
         """Each draw is the curve of one complete person: the plain computation, completion by completion."""
         times, person = [1.0, 5.0, 9.0], people.loc[["d"]]
         found = model.predict_survival(person, times).draws
         predictor = model._predictor(person)
         x = predictor.encode(person)
-        for k, values in enumerate(model.encoding_.completions()):
+        for k, values in enumerate(model.encoding_.imputations()):
             filled = x.clone()
             filled[x.isnan()] = x.new_tensor(values)[x[0].isnan()]
             curve = predictor.cumulative(predictor.draws(), predictor.scaled(np.array(times)), filled).neg().exp()
-            np.testing.assert_allclose(found[k::COMPLETIONS], curve[k::COMPLETIONS], rtol=1e-12)
+            np.testing.assert_allclose(found[k::IMPUTATIONS], curve[k::IMPUTATIONS], rtol=1e-12)
 
-    def test_fewer_draws_than_completions(self, model, people):
+    def test_fewer_draws_than_imputations(self, model, people):
         few = copy.copy(model).set_params(draws=3)
         assert few.predict_survival(people, [1.0]).draws.shape == (3, 5, 1)
 
@@ -201,7 +202,7 @@ def test_scale_of_two_values(share):
     np.testing.assert_allclose(scale[2], frame.other.std(ddof=0))
 
 
-def test_completions_are_spread_like_the_training_values():
+def test_imputations_are_spread_like_the_training_values():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {
@@ -213,7 +214,7 @@ def test_completions_are_spread_like_the_training_values():
         }
     )
     encoding = Encoding.fit(frame, np.ones(4000), standardise=False)
-    values = pd.DataFrame(encoding.completions(), columns=encoding.outputs)
+    values = pd.DataFrame(encoding.imputations(), columns=encoding.outputs)
     assert abs(values.age.mean() - 60) < 1
     assert abs(values.age.std() - 10) < 1
     assert values["count"].between(0, frame["count"].max()).all()
@@ -224,4 +225,4 @@ def test_completions_are_spread_like_the_training_values():
     correlations = values[["age", "flag", "sex=m", "site=a"]].corr().to_numpy()[np.triu_indices(4, 1)]
     assert np.abs(correlations).max() < 0.6
     scaled = Encoding.fit(frame, np.ones(4000))
-    np.testing.assert_allclose(scaled.completions() * scaled.scale + scaled.center, values, atol=1e-9)
+    np.testing.assert_allclose(scaled.imputations() * scaled.scale + scaled.center, values, atol=1e-9)

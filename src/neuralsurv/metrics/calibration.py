@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtrc
 
-from neuralsurv.data.outcome import rows_phrase
+from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 from neuralsurv.metrics.curves import TOLERANCE, Curves, as_floats, check_outcome
 from neuralsurv.metrics.kaplan_meier import survival_curve

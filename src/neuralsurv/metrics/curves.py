@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from neuralsurv.data.outcome import Outcome, rows_phrase
+from neuralsurv.data.outcome import Outcome
+from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 
 # Rounding of models that work in single precision; more than this is a mistake.

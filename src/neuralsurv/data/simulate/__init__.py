@@ -26,7 +26,7 @@ _STUDY_CENSORING_RATE = 10 * float(np.logaddexp(0, -7.0))
 
 
 @dataclass(frozen=True)
-class Cohort:
+class SimulatedCohort:
     """A simulated cohort.
 
     Attributes
@@ -98,7 +98,7 @@ def lognormal_cohort(
     censoring_rate: float | None = None,
     censoring: float | None = None,
     seed: int = 0,
-) -> Cohort:
+) -> SimulatedCohort:
     """Simulate the paper's synthetic experiment (section 5.1).
 
     Event times are LogNormal(3, 0.8²) where ``group`` is 0 and LogNormal(3.5, 1²) where it is 1; the two hazards
@@ -141,7 +141,7 @@ def lognormal_cohort(
     time = design.event_times(group, rng)
     censored = censoring_times(rows, rate, rng)
     noises = {f"noise{k}": rng.standard_normal(rows) for k in range(1, noise + 1)}
-    return Cohort(group.assign(**noises), np.minimum(time, censored), time <= censored, design)
+    return SimulatedCohort(group.assign(**noises), np.minimum(time, censored), time <= censored, design)
 
 
 def lognormal_survival(group: int, times: np.ndarray) -> np.ndarray:
@@ -151,7 +151,7 @@ def lognormal_survival(group: int, times: np.ndarray) -> np.ndarray:
     return LogNormalGroups().survival(row, at.reshape(-1)).reshape(at.shape)
 
 
-def proportional_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, seed: int = 0) -> Cohort:
+def proportional_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, seed: int = 0) -> SimulatedCohort:
     """Simulate proportional hazards: a Weibull baseline of shape 1.5 and a linear log-risk.
 
     The log-risk is 0.8 ``x1`` - 0.5 ``x2`` + 0.6 ``b``; ``x1`` and ``x2`` are standard normal, ``b`` is 0 or 1.
@@ -179,7 +179,7 @@ def proportional_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.
 
 def interaction_cohort(
     n: int, *, strength: float = 1.0, noise: int = 2, censoring: float = 0.3, seed: int = 0
-) -> Cohort:
+) -> SimulatedCohort:
     """Simulate the cohort of :func:`proportional_hazards_cohort` with a product of ``x1`` and ``x2`` in the log-risk.
 
     Parameters
@@ -202,7 +202,7 @@ def interaction_cohort(
     return _simulated(WeibullHazards(float(strength), _whole("noise", noise, least=0)), n, censoring, seed)
 
 
-def crossing_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, seed: int = 0) -> Cohort:
+def crossing_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, seed: int = 0) -> SimulatedCohort:
     """Simulate two groups of the same median time, one whose hazard falls and one whose hazard rises.
 
     Where ``group`` is 0 times are Weibull of shape 0.8, where it is 1 they are gamma of shape 4. Time runs faster by
@@ -225,7 +225,9 @@ def crossing_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, s
     return _simulated(CrossingHazards(_whole("noise", noise, least=0)), n, censoring, seed)
 
 
-def sac_cohort(n: int, *, spread: int = 5, end: float = 100.0, censoring: float | None = None, seed: int = 0) -> Cohort:
+def sac_cohort(
+    n: int, *, spread: int = 5, end: float = 100.0, censoring: float | None = None, seed: int = 0
+) -> SimulatedCohort:
     """Simulate hazards that mix a sine, an accelerating and a constant part, as in the SAC study [1]_.
 
     A person has nine hidden numbers, uniform between -1 and 1: three say how the logits of the three hazards are mixed,
@@ -265,14 +267,14 @@ def sac_cohort(n: int, *, spread: int = 5, end: float = 100.0, censoring: float 
     return _simulated(SineAcceleratingConstant(_whole("spread", spread), float(end)), n, censoring, seed)
 
 
-def _simulated(design: Design, n: int, censoring: float | None, seed: int) -> Cohort:
+def _simulated(design: Design, n: int, censoring: float | None, seed: int) -> SimulatedCohort:
     rows = _rows(n)
     rate = _STUDY_CENSORING_RATE if censoring is None else censoring_rate_for(design, censoring)
     rng = np.random.default_rng(seed)
     x = design.covariates(rows, rng)
     time = design.event_times(x, rng)
     last = np.minimum(censoring_times(rows, rate, rng), design.end)
-    return Cohort(x, np.minimum(time, last), time <= last, design)
+    return SimulatedCohort(x, np.minimum(time, last), time <= last, design)
 
 
 def _rate(value: Any) -> float:
