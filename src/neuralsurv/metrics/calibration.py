@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtrc
 
+from neuralsurv.arguments import whole_number
 from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 from neuralsurv.metrics.curves import TOLERANCE, Curves, as_floats, check_outcome
@@ -80,7 +81,7 @@ def d_calibration(event: Any, survival_at_time: Any, *, bins: int = 10, weight: 
     """
     chance = check_probabilities(survival_at_time, "survival_at_time")
     outcome = check_outcome(np.ones(len(chance)), event, None, weight, names=("survival_at_time", "event", "weight"))
-    check_bins(bins)
+    whole_number("bins", bins, least=2)
     position = np.searchsorted(np.arange(1, bins) / bins, chance, side="right")
     histogram = np.bincount(position[outcome.event], weights=outcome.weight[outcome.event], minlength=bins).astype(
         np.float64
@@ -163,12 +164,6 @@ def km_calibration(
     left, right = left - level, right - level
     # The integral of a squared straight line over an interval.
     return float(np.sum(np.diff(edges) * (left**2 + left * right + right**2) / 3) / until)
-
-
-def check_bins(bins: int) -> None:
-    """Refuse a number of bins that is none."""
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 2:
-        raise InputError(f"bins={bins!r} must be a whole number of at least 2.")
 
 
 def check_probabilities(values: Any, name: str) -> np.ndarray:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtrc
 
+from neuralsurv.arguments import whole_number
 from neuralsurv.errors import InputError
-from neuralsurv.metrics.calibration import check_bins, check_probabilities
+from neuralsurv.metrics.calibration import check_probabilities
 from neuralsurv.metrics.curves import check_outcome
 from neuralsurv.metrics.kaplan_meier import survival_curve
 
@@ -102,7 +103,7 @@ def one_calibration(
         raise InputError(f"at={at!r} must be one finite time above 0.")
     if variance not in ("greenwood", "binomial"):
         raise InputError(f"variance={variance!r} is not known; use 'greenwood' or 'binomial'.")
-    check_bins(bins)
+    whole_number("bins", bins, least=2)
     groups = _risk_groups(chance, bins)
     curves = [survival_curve(outcome.select(rows)) for rows in groups]
     short = [curve for curve in curves if curve.last < at and curve.after(at) > 0]
