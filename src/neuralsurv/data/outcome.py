@@ -15,7 +15,7 @@ from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 
 _NAMES = ("time", "event", "entry", "weight")
-# The largest time lies between these, so that twice as much, and a rate for one unit, are numbers too.
+# The largest time lies between these, so that twice the time and the rate per unit of time are finite.
 _LEAST_TIME, _MOST_TIME = 1e-300, 1e300
 # Weights count rows; with more of them than this in all, a row of weight 1 is lost in the rounding.
 _MOST_WEIGHT = 1e12
@@ -44,7 +44,7 @@ def _refuse_words(array: np.ndarray, name: str) -> None:
         return
     words = sorted({str(value) for value in array if isinstance(value, str) and is_word(value)})
     if words:
-        # First: a comparison with a word would make a gap a censored row.
+        # Checked first: the advice below compares with a word, and would turn a missing value into a censored row.
         check_finite(np.where(pd.isna(array), np.nan, 0.0), name)
         shown = ", ".join(map(repr, words[:10])) + (", …" if len(words) > 10 else "")
         raise InputError(
@@ -53,7 +53,7 @@ def _refuse_words(array: np.ndarray, name: str) -> None:
 
 
 def _check_sizes(time: np.ndarray, entry: np.ndarray, weight: np.ndarray, label: Sequence[str]) -> None:
-    """Refuse numbers with which nothing can be computed: times are divided by the largest, weights are added up."""
+    """Refuse numbers that are too large or too small: times are divided by the largest, weights are added up."""
     longest = time.max()
     if not _LEAST_TIME <= longest <= _MOST_TIME:
         raise InputError(
@@ -225,7 +225,7 @@ class Outcome:
         )
 
     def check_fittable(self) -> None:
-        """Refuse a cohort from which no hazard can be learned."""
+        """Refuse a cohort with too few rows or no event."""
         if len(self) < 2:
             raise InputError("there is only 1 row (n_samples=1); a survival model needs at least 2.")
         if not (self.event & (self.weight > 0)).any():
@@ -236,7 +236,7 @@ class Outcome:
             )
 
     def select(self, rows: np.ndarray) -> Outcome:
-        """Return the outcome of some rows."""
+        """Return the outcome of the given rows."""
         return Outcome(self.time[rows], self.event[rows], self.entry[rows], self.weight[rows])
 
     def event_weight(self) -> float:

@@ -73,7 +73,7 @@ def one_calibration(
     Raises
     ------
     InputError
-        If in a group nobody is watched up to `at`, or its variance is 0 (with "greenwood": nobody, or everybody, has
+        If in a group no row is followed up to `at`, or its variance is 0 (with "greenwood": nobody, or everybody, has
         the event by then): use fewer bins, or another time.
 
     Notes
@@ -109,7 +109,7 @@ def one_calibration(
     short = [curve for curve in curves if curve.last < at and curve.after(at) > 0]
     if short:
         raise InputError(
-            f"in {len(short)} of the {len(groups)} groups nobody is watched up to {at:g}, so that the observed "
+            f"in {len(short)} of the {len(groups)} groups no row is followed up to {at:g}, so that the observed "
             "probability is not defined; use fewer bins or an earlier time."
         )
     observed = np.array([1 - float(curve.after(at)) for curve in curves])
