@@ -207,8 +207,8 @@ def runtime_tables(records: Sequence[Record], methods: Methods) -> Iterator[Tabl
         note = (
             "Median over repetitions of the time to fit, one fold of COLON, one thread, with the methods alternating "
             "on one machine; hidden layers as widths. As published trains as long as the paper's benchmark did; fair "
-            "may stop early. Ratio: a method's time over that of our paper preset; the paper's is the same from its own "
-            "minutes, measured on graphics processors. Methods without a network have one time."
+            "may stop early. Ratio: a method's time over that of our paper preset; the paper's is the same from its "
+            "own minutes, measured on graphics processors. Methods without a network have one time."
         )
         yield Table(f"N = {size}", header, [[Cell(text) for text in row] for row in body], note)
 
