@@ -1,4 +1,4 @@
-"""What data do to the prior: curves are ruled out, and the band becomes narrower with the number of rows."""
+"""From prior to posterior: data rule out curves, and bands become narrower with the number of rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ END = 80.0
 
 
 def two_people(cohort: SimulatedCohort) -> pd.DataFrame:
-    """Return one person of each group, with the covariates that mean nothing at 0."""
+    """Return one person of each group, with the noise covariates at 0."""
     people = pd.DataFrame(0.0, index=["group 0", "group 1"], columns=cohort.x.columns)
     people.loc["group 1", "group"] = 1.0
     return people

@@ -1,4 +1,4 @@
-"""What the two presets believe before they have seen any data."""
+"""Draws from the priors of the two presets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def paper_prior(time: Tensor, x: Tensor, count: int, seed: int) -> tuple[Tensor,
 
 
 def draw_prior(model: NeuralSurv, cohort: SimulatedCohort, out: Path) -> Path:
-    """Draw the hazard's share of its ceiling and survival for draws from both priors, for one person of the cohort."""
+    """Plot draws of the share of the ceiling and of survival from both priors, for one person of the cohort."""
     time = torch.linspace(0, 1, 401, dtype=torch.float64)
     x = torch.from_numpy(model.encoding_.transform(cohort.x.head(1)))
     figure, rows = panels(2, 2, sharex=True)

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from neuralsurv.data.outcome import Outcome
-from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 
 TIME = [5.0, 8.0, 3.0]
@@ -304,14 +303,6 @@ class TestFittable:
     def test_events_only_where_the_weight_is_zero(self):
         with pytest.raises(InputError, match=r"none of the 1 rows with a weight has an event"):
             Outcome.from_arrays(TIME, EVENT, weight=[0, 1, 0]).check_fittable()
-
-
-@pytest.mark.parametrize(
-    ("bad", "phrase"),
-    [([0, 1], "1 row (row 1)"), ([1, 1], "2 rows (row 0, 1)"), ([1] * 7, "7 rows (row 0, 1, 2, 3, 4, …)")],
-)
-def test_rows_phrase(bad, phrase):
-    assert rows_phrase(np.array(bad, dtype=bool)) == phrase
 
 
 class TestRiskWeight:

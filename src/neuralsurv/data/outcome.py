@@ -198,12 +198,11 @@ class Outcome:
             )
         if isinstance(y, np.ndarray) and y.dtype.names is not None:
             return cls._from_structured(y, entry, weight)
-        if isinstance(y, tuple) and len(y) == 2:
-            return cls.from_arrays(y[0], y[1], entry, weight)
-        if isinstance(y, tuple) and len(y) == 3:
-            if entry is not None:
+        if isinstance(y, tuple) and len(y) in (2, 3):
+            *own_entry, time, event = y
+            if own_entry and entry is not None:
                 raise InputError("entry is given twice: in the triple (entry, time, event) and as an argument.")
-            return cls.from_arrays(y[1], y[2], y[0], weight)
+            return cls.from_arrays(time, event, own_entry[0] if own_entry else entry, weight)
         raise InputError(
             f"y of type {type(y).__name__} is not understood. Give a structured array with a bool event field and a "
             "time field, a pair (time, event), a triple (entry, time, event), or a DataFrame with columns "

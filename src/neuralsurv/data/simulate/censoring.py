@@ -34,8 +34,7 @@ def censoring_rate_for(design: Design, share: float) -> float:
     Examples
     --------
     >>> from neuralsurv.data.simulate.censoring import censoring_rate_for
-    >>> from neuralsurv.arguments import real_number
-    from neuralsurv.data.simulate.designs import LogNormalGroups
+    >>> from neuralsurv.data.simulate.designs import LogNormalGroups
     >>> round(censoring_rate_for(LogNormalGroups(), 0.5), 3)
     0.025
     """
