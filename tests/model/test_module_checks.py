@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from modules import CASES, Perceptron
 from neuralsurv.data.features import Encoding
-from neuralsurv.data.parts import Layout, PartColumns, table_layout
+from neuralsurv.data.parts import Layout, PartSlice, table_layout
 from neuralsurv.errors import InputError
 from neuralsurv.model.module_checks import wrap_module
 
@@ -77,11 +77,11 @@ def test_cuda_without_a_card(monkeypatch):
     ("layout", "words"),
     [
         (
-            Layout("dict", (PartColumns("a", 0, 1), PartColumns("b", 1, 3, (2, 1)))),
+            Layout("dict", (PartSlice("a", 0, 1), PartSlice("b", 1, 3, (2, 1)))),
             r"x \{'a': \(5, 1\), 'b': \(5, 2, 1\)\}, in float64",
         ),
         (
-            Layout("tuple", (PartColumns("0", 0, 1), PartColumns("1", 1, 3))),
+            Layout("tuple", (PartSlice("0", 0, 1), PartSlice("1", 1, 3))),
             r"x a tuple of shapes \(5, 1\), \(5, 2\), in float64",
         ),
     ],

@@ -17,7 +17,7 @@ from neuralsurv.data.column_moments import column_moments
 from neuralsurv.data.columns import Column, places, read_column
 from neuralsurv.data.frames import as_frame, part_columns
 from neuralsurv.data.imputation import imputed_values
-from neuralsurv.data.parts import Layout, PartColumns, check_parts, container_of, is_table, named_parts, table_layout
+from neuralsurv.data.parts import Layout, PartSlice, check_parts, container_of, is_data_frame, named_parts, table_layout
 from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 
@@ -82,7 +82,7 @@ class Encoding:
             first = self.columns[own[0]]
             shape = first.shape if first.kind == "array" else None
             whole = shape is not None and first.whole
-            parts.append(PartColumns(name, found[own[0]].start, found[own[-1]].stop, shape, whole))
+            parts.append(PartSlice(name, found[own[0]].start, found[own[-1]].stop, shape, whole))
         return Layout(self.container, tuple(parts))
 
     def check_flat(self) -> None:
@@ -188,7 +188,7 @@ class Encoding:
     def _positions(self, X: Any, names: list[str]) -> dict[str, int]:
         """Return where each column is in X: found by its name in a table, by its position in a matrix."""
         expected = [column.name for column in self.columns]
-        if not is_table(X) and self.container == "table":
+        if not is_data_frame(X) and self.container == "table":
             if len(names) != len(expected):
                 raise InputError(
                     f"X has {len(names)} features, but this model is expecting {len(expected)} features as input."

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data.parts import as_array, as_cells, container_of, is_table, is_tabular, named_parts
+from neuralsurv.data.parts import as_array, as_cells, container_of, is_data_frame, is_tabular, named_parts
 from neuralsurv.data.row_values import masked_to_none
 from neuralsurv.errors import InputError
 
@@ -26,7 +26,7 @@ def as_frame(X: Any) -> pd.DataFrame:
         return _native(X)
     if container_of(X) != "table":
         return _join_parts(named_parts(X))
-    if is_table(X):
+    if is_data_frame(X):
         with warnings.catch_warnings():
             # Newer versions announce that the interchange protocol will give way to Arrow's; this call then uses that.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -44,7 +44,7 @@ def part_columns(name: str, part: Any) -> dict[str, Any]:
     """Return the columns of one part by the names that they have in the joined table."""
     if not is_tabular(part):
         return {name: as_cells(part, name)}
-    if is_table(part):
+    if is_data_frame(part):
         frame = as_frame(part)
         return {f"{name}.{column}": frame.iloc[:, k].array for k, column in enumerate(frame.columns)}
     array = as_array(part)

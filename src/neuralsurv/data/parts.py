@@ -24,7 +24,7 @@ _ALONE = "X"
 
 
 @dataclass(frozen=True)
-class PartColumns:
+class PartSlice:
     """The columns of the matrix that hold one part.
 
     Attributes
@@ -61,21 +61,21 @@ class Layout:
     ----------
     container : {"table", "array", "tuple", "dict"}
         What the parts came in, and are passed to the network in.
-    parts : tuple of PartColumns
+    parts : tuple of PartSlice
         The parts, in the order of X.
 
     Examples
     --------
     >>> import torch
-    >>> from neuralsurv.data.parts import Layout, PartColumns
-    >>> layout = Layout("dict", (PartColumns("image", 2, 6, (1, 2, 2)), PartColumns("table", 0, 2)))
+    >>> from neuralsurv.data.parts import Layout, PartSlice
+    >>> layout = Layout("dict", (PartSlice("image", 2, 6, (1, 2, 2)), PartSlice("table", 0, 2)))
     >>> parts = layout.unpack(torch.zeros(5, 6))
     >>> {name: tuple(part.shape) for name, part in parts.items()}
     {'image': (5, 1, 2, 2), 'table': (5, 2)}
     """
 
     container: str
-    parts: tuple[PartColumns, ...]
+    parts: tuple[PartSlice, ...]
 
     @property
     def width(self) -> int:
@@ -97,10 +97,10 @@ class Layout:
 
 def table_layout(width: int) -> Layout:
     """Return the layout of a single table of `width` encoded columns."""
-    return Layout("table", (PartColumns(_ALONE, 0, width),))
+    return Layout("table", (PartSlice(_ALONE, 0, width),))
 
 
-def is_table(X: Any) -> bool:
+def is_data_frame(X: Any) -> bool:
     """Return whether X is a data frame of any library, whose columns have names of their own."""
     return isinstance(X, pd.DataFrame) or hasattr(X, "__dataframe__")
 
@@ -132,7 +132,7 @@ def named_parts(X: Any) -> dict[str, Any]:
 
 def is_tabular(part: Any) -> bool:
     """Return whether a part is a table: a data frame, or an array of one or two axes that does not hold codes."""
-    if is_table(part):
+    if is_data_frame(part):
         return True
     array = as_array(part)
     return array.ndim <= 2 and not holds_codes(array)
