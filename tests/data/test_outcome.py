@@ -206,7 +206,7 @@ class TestRefusals:
             ({"time": np.ones((3, 2))}, r"column 'time' has 2 dimensions; give one value for each row"),
             ({"event": np.ones((3, 2), dtype=bool)}, r"column 'event' has 2 dimensions; give one value for each row"),
             ({"time": 5.0}, r"column 'time' has 0 dimensions; give one value for each row"),
-            ({"event": [1, 0]}, r"column 'event' has 2 rows but column 'time' has 3; both need one value a row"),
+            ({"event": [1, 0]}, r"column 'event' has 2 rows but column 'time' has 3; both need one value per row"),
             ({"entry": [0, 0]}, r"column 'entry' has 2 rows but column 'time' has 3"),
             ({"weight": [1, 1, 1, 1]}, r"column 'weight' has 4 rows but column 'time' has 3"),
             ({"time": [], "event": []}, r"column 'time' is empty: there are no rows to fit"),

@@ -74,19 +74,21 @@ class Column:
         if kind_of(values) == "array":
             codes = holds_codes(series.iloc[0])
             return cls(name, "array", (), False, whole=codes, part=part, shape=np.shape(series.iloc[0]))
-        kind, present = kind_of(values), values[~pd.isna(values)]
-        distinct = sorted(set(present.tolist()))
-        refuse_uninformative(name, kind, distinct, len(present), len(values))
+        present = values[~pd.isna(values)]
         has_missing = len(present) < len(values)
-        if kind == "number":
+        if kind_of(values) == "number":
+            ends = [float(end) for end in (present.min(), present.max())] if len(present) else []
+            refuse_uninformative(name, "number", ends, len(present), len(values))
             whole = bool((present == np.floor(present)).all())
-            return cls(name, kind, (), has_missing, distinct[0], distinct[-1], whole, part)
+            return cls(name, "number", (), has_missing, ends[0], ends[1], whole, part)
+        levels = sorted(set(present))
+        refuse_uninformative(name, "category", levels, len(present), len(values))
         if isinstance(series.dtype, pd.CategoricalDtype):
-            distinct = in_order_of(series.cat.categories, distinct)
+            levels = in_order_of(series.cat.categories, levels)
         else:
             _refuse_decimal_comma(name, present)
-        refuse_identifier(name, len(distinct), len(values))
-        return cls(name, kind, tuple(distinct), has_missing, part=part)
+        refuse_identifier(name, len(levels), len(values))
+        return cls(name, "category", tuple(levels), has_missing, part=part)
 
     @property
     def shown(self) -> tuple[str, ...]:

@@ -52,8 +52,28 @@ def _refuse_words(array: np.ndarray, name: str) -> None:
         )
 
 
-def _check_sizes(time: np.ndarray, entry: np.ndarray, weight: np.ndarray, label: Sequence[str]) -> None:
+def _check_signs(time: np.ndarray, entry: np.ndarray, weight: np.ndarray, names: Sequence[str]) -> None:
+    """Refuse rows without time under observation, and negative numbers."""
+    label = [f"column {name!r}" for name in names]
+    if (time <= 0).any():
+        raise InputError(
+            f"{label[0]} is zero or negative in {rows_phrase(time <= 0)}; a row must be observed for some time. "
+            f"{zero_advice(names[0], time)}"
+        )
+    if (entry < 0).any():
+        raise InputError(f"{label[2]} is negative in {rows_phrase(entry < 0)}; time starts at 0.")
+    if (entry >= time).any():
+        raise InputError(
+            f"{label[2]} is not before {label[0]} in {rows_phrase(entry >= time)}; "
+            "a row must be observed for some time after it enters. Drop or correct these rows."
+        )
+    if (weight < 0).any():
+        raise InputError(f"{label[3]} is negative in {rows_phrase(weight < 0)}; weights count rows and start at 0.")
+
+
+def _check_sizes(time: np.ndarray, entry: np.ndarray, weight: np.ndarray, names: Sequence[str]) -> None:
     """Refuse numbers that are too large or too small: times are divided by the largest, weights are added up."""
+    label = [f"column {name!r}" for name in names]
     longest = time.max()
     if not _LEAST_TIME <= longest <= _MOST_TIME:
         raise InputError(
@@ -138,27 +158,12 @@ class Outcome:
         for values, name in ((flags, label[1]), (entries, label[2]), (weights, label[3])):
             if len(values) != len(times):
                 raise InputError(
-                    f"{name} has {len(values)} rows but {label[0]} has {len(times)}; both need one value a row."
+                    f"{name} has {len(values)} rows but {label[0]} has {len(times)}; both need one value per row."
                 )
         for values, name in ((times, names[0]), (entries, names[2]), (weights, names[3])):
             check_finite(values, name)
-        if (times <= 0).any():
-            raise InputError(
-                f"{label[0]} is zero or negative in {rows_phrase(times <= 0)}; a row must be observed for some time. "
-                f"{zero_advice(names[0], times)}"
-            )
-        if (entries < 0).any():
-            raise InputError(f"{label[2]} is negative in {rows_phrase(entries < 0)}; time starts at 0.")
-        if (entries >= times).any():
-            raise InputError(
-                f"{label[2]} is not before {label[0]} in {rows_phrase(entries >= times)}; "
-                "a row must be observed for some time after it enters. Drop or correct these rows."
-            )
-        if (weights < 0).any():
-            raise InputError(
-                f"{label[3]} is negative in {rows_phrase(weights < 0)}; weights count rows and start at 0."
-            )
-        _check_sizes(times, entries, weights, label)
+        _check_signs(times, entries, weights, names)
+        _check_sizes(times, entries, weights, names)
         return cls(times, flags, entries, weights)
 
     @classmethod

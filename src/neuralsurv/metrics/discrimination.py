@@ -119,7 +119,7 @@ def uno_concordance(
     0.381
     """
     outcome = check_outcome(time, event, None, weight)
-    counted = _before(outcome, tau)
+    counted = _counted_events(outcome, tau)
     pair = outcome.weight * _ipcw(outcome, counted, train_time, train_event, train_weight)
     return _index(outcome, _ranks(risk, len(outcome)), pair, tau)
 
@@ -193,7 +193,7 @@ def antolini_concordance(
     outcome = check_outcome(time, event, entry, weight)
     curves = Curves.read(survival, times, len(outcome))
     pair = outcome.weight
-    counted = _before(outcome, tau)
+    counted = _counted_events(outcome, tau)
     if (train_time is None) != (train_event is None):
         raise InputError("train_time and train_event belong together; give both or neither.")
     if train_time is not None:
@@ -216,7 +216,7 @@ def _ranks(risk: Any, rows: int) -> np.ndarray:
     return np.asarray(np.unique(values, return_inverse=True)[1])
 
 
-def _before(outcome: Outcome, tau: float | None) -> np.ndarray:
+def _counted_events(outcome: Outcome, tau: float | None) -> np.ndarray:
     """Return which rows have an event that counts."""
     if tau is None:
         return outcome.event & (outcome.weight > 0)
@@ -240,7 +240,7 @@ def _index(outcome: Outcome, rank: np.ndarray, pair: np.ndarray, tau: float | No
     itself among them. Each of the two sets is a prefix of an order of the rows, so that those with a lower rank in
     them are found by :func:`dominance_sums`.
     """
-    counted = _before(outcome, tau)
+    counted = _counted_events(outcome, tau)
     total = _comparable(outcome, counted, pair)
     mine = rank[counted]
     lower = np.zeros(len(mine))
@@ -259,9 +259,8 @@ def _compared(outcome: Outcome, counted: np.ndarray) -> list[tuple[int, np.ndarr
     # Events first where times are tied: a censored row outlives an event at its time, another event does not.
     by_time = np.lexsort((~outcome.event, outcome.time))
     before = np.searchsorted(outcome.time[by_time], moment, side="left")
-    tied_events = np.searchsorted(np.sort(outcome.time[outcome.event]), moment, side="right") - np.searchsorted(
-        np.sort(outcome.time[outcome.event]), moment, side="left"
-    )
+    event_times = np.sort(outcome.time[outcome.event])
+    tied_events = np.searchsorted(event_times, moment, side="right") - np.searchsorted(event_times, moment, side="left")
     return [(1, by_entry, entered), (-1, by_time, before + tied_events)]
 
 
