@@ -1,4 +1,4 @@
-"""Docstrings as the site shows them: numpydoc's and Sphinx's ways of writing that mkdocstrings leaves as they are."""
+"""Numpydoc and Sphinx markup in docstrings, converted to what mkdocstrings renders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHOICES = re.compile(r"^(\s*\w+(?:, \w+)* : )\{([^}\n]*)\}", flags=re.MULTILINE
 
 
 def as_markdown(text: str) -> str:
-    """Return a docstring whose roles are code, and whose sets of choices are words.
+    """Return a docstring with roles as code and sets of choices as words.
 
     A set in braces would be shown with its first member as the default value, whatever the signature says.
 
@@ -36,7 +36,7 @@ def _either(choices: str) -> str:
 
 
 class ReadableDocstrings(griffe.Extension):
-    """Rewrites every docstring before it is read."""
+    """Rewrites every docstring before mkdocstrings parses it."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite one docstring."""

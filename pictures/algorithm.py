@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from neuralsurv import NeuralSurv
-from neuralsurv.data.simulate import Cohort, lognormal_cohort
+from neuralsurv.data.simulate import SimulatedCohort, lognormal_cohort
 from neuralsurv.errors import CollapseWarning
 from neuralsurv.model.augmentation import log_thinning, polya_gamma_mean
 from pictures.posterior import END, LEVEL, two_people
@@ -63,7 +63,7 @@ def draw_bound(out: Path) -> Path:
     return save(figure, out / "algorithm_bound.png")
 
 
-def sweep_plainly(cohort: Cohort) -> NeuralSurv:
+def sweep_plainly(cohort: SimulatedCohort) -> NeuralSurv:
     """Fit the paper preset with one hidden layer and sweeps as printed, without shortcuts."""
     model = NeuralSurv("paper", hidden=(16,), accelerate=False, random_state=0, verbose=False)
     with warnings.catch_warnings():

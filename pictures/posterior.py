@@ -1,4 +1,4 @@
-"""What data do to the prior: curves are ruled out, and the band becomes narrower with the number of rows."""
+"""From prior to posterior: data rule out curves, and bands become narrower with the number of rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from neuralsurv import NeuralSurv
-from neuralsurv.data.simulate import Cohort, lognormal_cohort
+from neuralsurv.data.simulate import SimulatedCohort, lognormal_cohort
 from pictures.prior import default_prior
 from pictures.sheet import BLUE, GREY, RED, label, panels, save
 
@@ -19,8 +19,8 @@ LINES = 40
 END = 80.0
 
 
-def two_people(cohort: Cohort) -> pd.DataFrame:
-    """Return one person of each group, with the covariates that mean nothing at 0."""
+def two_people(cohort: SimulatedCohort) -> pd.DataFrame:
+    """Return one person of each group, with the noise covariates at 0."""
     people = pd.DataFrame(0.0, index=["group 0", "group 1"], columns=cohort.x.columns)
     people.loc["group 1", "group"] = 1.0
     return people
@@ -60,7 +60,7 @@ def mean_width(size: int, cohorts: int, times: np.ndarray) -> float:
     return float(np.mean(widths))
 
 
-def _fitted(size: int, seed: int) -> tuple[NeuralSurv, Cohort]:
+def _fitted(size: int, seed: int) -> tuple[NeuralSurv, SimulatedCohort]:
     cohort = lognormal_cohort(size, seed=seed)
     return NeuralSurv(random_state=0, verbose=False).fit(cohort.x, cohort.y), cohort
 

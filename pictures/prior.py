@@ -1,4 +1,4 @@
-"""What the two presets believe before they have seen any data."""
+"""Draws from the priors of the two presets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv import NeuralSurv
-from neuralsurv.data.simulate import Cohort
+from neuralsurv.data.simulate import SimulatedCohort
 from neuralsurv.inference.choices import DEFAULT, PAPER
 from neuralsurv.inference.default.structure import build_prior
 from neuralsurv.model.additive import Additive
@@ -48,8 +48,8 @@ def paper_prior(time: Tensor, x: Tensor, count: int, seed: int) -> tuple[Tensor,
     return torch.sigmoid(g), torch.exp(-torch.cumulative_trapezoid(rate, time))
 
 
-def draw_prior(model: NeuralSurv, cohort: Cohort, out: Path) -> Path:
-    """Draw the hazard's share of its ceiling and survival for draws from both priors, for one person of the cohort."""
+def draw_prior(model: NeuralSurv, cohort: SimulatedCohort, out: Path) -> Path:
+    """Plot draws of the share of the ceiling and of survival from both priors, for one person of the cohort."""
     time = torch.linspace(0, 1, 401, dtype=torch.float64)
     x = torch.from_numpy(model.encoding_.transform(cohort.x.head(1)))
     figure, rows = panels(2, 2, sharex=True)

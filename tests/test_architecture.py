@@ -1,4 +1,4 @@
-"""The rooms of the code and the order of their imports, as CONTRIBUTING.md tells them."""
+"""The packages and the order of their imports, as listed in CONTRIBUTING.md."""
 
 import ast
 import re
@@ -7,19 +7,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "neuralsurv"
 # What the package gives to those who import it is made of everything up to the estimator.
-FRONT_DOOR = ("__init__", "__main__")
+TOP_LEVEL = ("__init__", "__main__")
 
 
-def rooms():
-    """Return the rows of the table of rooms, each a list of names, in the order of the table."""
+def packages():
+    """Return the rows of the table of packages, each a list of names, in the order of the table."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    table = text.split("## The rooms of the code")[1].split("## ")[0]
+    table = text.split("## Code layout")[1].split("## ")[0]
     heads = re.findall(r"^\| (`.*?) \|", table, re.M)
     return [[name.strip("`").removesuffix("/").removesuffix(".py") for name in head.split(", ")] for head in heads]
 
 
 def imports(path):
-    """Return every room of ours that a file imports, wherever it does so: at the top, in a function, for types."""
+    """Return every package of ours that a file imports, wherever it does so: at the top, in a function, for types."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         modules = []
         if isinstance(node, ast.ImportFrom):
@@ -37,39 +37,39 @@ def imports(path):
 
 def files():
     for path in sorted(SOURCE.rglob("*.py")):
-        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        if room not in FRONT_DOOR:
-            yield path, room
+        package = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if package not in TOP_LEVEL:
+            yield path, package
 
 
-def test_the_table_names_every_room_once():
-    named = [name for row in rooms() for name in row]
+def test_the_table_names_every_package_once():
+    named = [name for row in packages() for name in row]
     there = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert sorted(named) == sorted(there - set(FRONT_DOOR))
+    assert sorted(named) == sorted(there - set(TOP_LEVEL))
 
 
-def test_a_room_imports_only_from_rooms_above_it():
-    place = {name: number for number, row in enumerate(rooms()) for name in row}
+def test_a_package_imports_only_from_packages_above_it():
+    place = {name: number for number, row in enumerate(packages()) for name in row}
     front = place["estimator"] + 0.5
     wrong = [
         f"{path.relative_to(SOURCE)} imports {other}"
-        for path, room in files()
+        for path, package in files()
         for other in imports(path)
-        if other != room and place.get(other, front) > place[room]
+        if other != package and place.get(other, front) > place[package]
     ]
     assert wrong == []
 
 
-def test_rooms_of_one_row_follow_each_other():
-    for row in rooms():
-        for path, room in files():
-            later = row[row.index(room) + 1 :] if room in row else []
+def test_packages_of_one_row_follow_each_other():
+    for row in packages():
+        for path, package in files():
+            later = row[row.index(package) + 1 :] if package in row else []
             assert not set(imports(path)) & set(later), path
 
 
-def test_solvers_know_of_no_other_room():
-    for path, room in files():
-        if room == "solvers":
+def test_solvers_know_of_no_other_package():
+    for path, package in files():
+        if package == "solvers":
             assert set(imports(path)) <= {"solvers", "errors", "memory"}, path
 
 

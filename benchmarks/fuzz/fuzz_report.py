@@ -67,17 +67,17 @@ def page(records: list[dict[str, Any]], kept: int) -> str:
             "",
             "<!-- Written by `python benchmarks/fuzz/fuzz.py table`; do not edit. -->",
             "",
-            "Whatever is handed over either gives finite, monotone curves or is refused with one of our errors "
-            "that names what is wrong. Here a program makes up what to hand over: small cohorts (up to 12 rows and "
-            "5 columns, sometimes 100 and rarely 10,000) with any number of hazards put into them, model files "
-            "that were damaged, or forged and signed anew, and files for the command line.",
+            "Any input either gives finite, monotone curves or is refused with an error of this library that says "
+            "what is wrong. A program generates the inputs: small cohorts (up to 12 rows and 5 columns, sometimes 100 "
+            "and rarely 10,000) with any number of problems injected, model files that were damaged, or forged with a "
+            "valid digest, and files for the command line.",
             "",
-            "A case is **broken** if an exception comes out that is not of `neuralsurv.errors`, or a warning that "
+            "A case is **broken** if it raises an exception that is not in `neuralsurv.errors`, or a warning that "
             "is not ours; if a prediction holds NaN, leaves its range, is infinite where it should be finite, is "
-            "not monotone, or has another shape or index than its rows; if a cohort in which a second, plain "
-            "reading of the rules finds no fault is refused, one with a fault is accepted, or the message does not "
-            "name the column at fault; if opening a file runs code or asks for a gigabyte. Every case that was "
-            "broken once is made small and kept in `tests/fail/`, where the tests replay it; there are "
+            "not monotone, or has a different shape or index from its rows; if a cohort in which an independent, "
+            "simple implementation of the rules finds no fault is refused, one with a fault is accepted, or the "
+            "message does not name the column at fault; if opening a file runs code or allocates a gigabyte. Every "
+            "case that was broken once is reduced and kept in `tests/fail/`, where the tests replay it; there are "
             f"{kept}.",
             "",
             f"The stored run ({when}, two cores): **{cases:,} cases, {broken} broken**.",
@@ -85,14 +85,13 @@ def page(records: list[dict[str, Any]], kept: int) -> str:
             *_layer_table(layers),
             "",
             *_notes(layers),
-            "## What the cases were",
+            "## The cases",
             "",
-            "*Good* are cases that ended in a fitted model (an encoded cohort, an opened model, a table with an "
-            "outcome that can be used), *refused* those that ended in one of our errors. A case counts in every "
-            "line that it belongs to.",
+            "*Good* cases ended in a fitted model (an encoded cohort, an opened model, a table with a usable "
+            "outcome), *refused* ones in an error of this library. A case counts in every row that it belongs to.",
             "",
             *_kind_tables(tally),
-            "Made by `python benchmarks/fuzz/fuzz.py run` and `table`, and `python benchmarks/fuzz/file_reader.py` "
+            "Produced by `python benchmarks/fuzz/fuzz.py run` and `table`, and `python benchmarks/fuzz/file_reader.py` "
             "for atheris; a line for each chunk of cases, with its seed, is in `benchmarks/fuzz/results.jsonl`.",
             "",
         ]
@@ -118,11 +117,11 @@ def _notes(layers: dict[str, collections.Counter[str]]) -> list[str]:
     if not fit:
         return []
     return [
-        f"So {fit['fitted']:,} of the cases are whole fits, with {fit['asked: answered']:,} predictions answered "
+        f"So {fit['fitted']:,} of the cases are complete fits, with {fit['asked: answered']:,} predictions answered "
         f"and {fit['asked: refused']:,} refused. In {fit['gave up']:,} cases the numbers of a fit left the range of "
-        "floating point (weights of 1e12 beside 1e-300, say) and it gave up with an error of ours that names no "
-        "column. Fits use small settings, few sweeps and at most 8 draws, so that so many fit into an hour; the "
-        "exact sampler, streams, and networks of the user's are not among them.",
+        "floating point (weights of 1e12 beside 1e-300, for example) and it ended with an error that names no column. "
+        "Fits use small settings, few sweeps and at most 8 draws, so that thousands of them take an hour; the exact "
+        "sampler, streamed fits, and user-defined networks are not among them.",
         "",
     ]
 

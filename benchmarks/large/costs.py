@@ -152,7 +152,7 @@ def check() -> None:
         )
         print(lines[-1], flush=True)
     TABLE.write_text(
-        "# The formula for a pass, and what was measured\n\nWritten by `python benchmarks/large/costs.py` on "
+        "# Cost of a pass: formula and measurements\n\nWritten by `python benchmarks/large/costs.py` on "
         f"{datetime.now(UTC).date().isoformat()}, one thread of a machine of two cores shared with other work: "
         f"{products / 1e9:.1f}·10⁹ operations a second in matrix products of the size of a block, "
         f"{elements / 1e9:.2f}·10⁹ elementwise. The constants of the formula are on [the page](../large.md).\n\n"

@@ -133,9 +133,9 @@ def write_table() -> None:
     power = math.log(last["cpu_seconds"] / first["cpu_seconds"]) / math.log(sizes[-1] / sizes[0])
     dates = sorted({record["date"] for record in latest.values()})
     TABLE.write_text(
-        "# Growth with the rows\n\nWritten by `python benchmarks/large/scaling.py table`; run on "
+        "# Scaling with the number of rows\n\nWritten by `python benchmarks/large/scaling.py table`; run on "
         f"{', '.join(dates)}, one thread of a machine of {last['machine']['cores']} cores shared with other work (so "
-        "CPU seconds tell more than wall seconds).\n\n"
+        "CPU seconds are more reliable than wall-clock seconds).\n\n"
         + "\n".join(lines)
         + f"\n\nCPU seconds grow with the rows to the power of {power:.2f}; peak memory by "
         f"{last['peak_mib'] - first['peak_mib']:.0f} MiB from the first row of the table to the last.\n",

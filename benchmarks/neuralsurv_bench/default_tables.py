@@ -20,7 +20,7 @@ _METRICS = (BRIER, CONCORDANCE, LIKELIHOOD)
 
 
 def ingredients_tables(records: Sequence[Record], methods: Mapping[str, Method]) -> Iterator[Table]:
-    """Yield the default preset with one thing changed at a time: means, and paired differences to the preset."""
+    """Yield the default preset with one change at a time: means, and paired differences to the preset."""
     by_change = [replace(one, key=replace(one.key, method=one.key.setting)) for one in records]
     reference = next(iter(neuralsurv_default.CHANGES))
     for metric in _METRICS:

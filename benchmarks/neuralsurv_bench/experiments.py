@@ -237,10 +237,10 @@ EXPERIMENTS = {
         Experiment("synthetic", "two log-normal groups with known truth", _synthetic),
         Experiment("central", "deep methods and ours on the paper's folds", _central),
         Experiment("prior", "the paper preset with three priors of phi", _prior),
-        Experiment("explain", "the paper preset with one thing changed at a time", _explain),
+        Experiment("explain", "the paper preset with one change at a time", _explain),
         Experiment("ablation", "the paper's folds with 250 rows", _ablation),
-        Experiment("runtime", "seconds of a fit, the methods taking turns", _runtime, alone=True),
-        Experiment("ingredients", "the default preset with one thing changed at a time", _ingredients),
+        Experiment("runtime", "seconds per fit, with alternating methods", _runtime, alone=True),
+        Experiment("ingredients", "the default preset with one change at a time", _ingredients),
         Experiment("full", "all rows of three cohorts", _full, leaves_out_slow=True),
         Experiment("repeated", "many subsamples of every cohort", _repeated, leaves_out_slow=True),
     )

@@ -43,7 +43,7 @@ Builder = Callable[[Sequence[Record], Methods], Iterator[Table]]
 # The paper prints each of its comparisons in two parts.
 PARTS = ((CONCORDANCE, BRIER), (D_CALIBRATION, KM_CALIBRATION))
 _NOTE = (
-    "Mean ± standard deviation over folds, by the paper's definitions of the metrics. As published: run again by us "
+    "Mean ± standard deviation over folds, by the paper's definitions of the metrics. As published: rerun by us "
     "with the handicaps of the published benchmark; paper: the printed figure; difference: as published minus paper; "
     "fair: repaired."
 )
@@ -146,7 +146,7 @@ def prior_tables(records: Sequence[Record], methods: Methods) -> Iterator[Table]
 
 
 def explain_tables(records: Sequence[Record], methods: Methods) -> Iterator[Table]:
-    """Yield, for each cohort, the paper preset with one thing changed at a time, and how many folds collapse."""
+    """Yield, for each cohort, the paper preset with one change at a time, and how many folds collapse."""
     results = Results(records, methods)
     for cohort in (one for one in EXPLAINED_COHORTS if any(results.any(one, c) for c in neuralsurv_paper.CHANGES)):
         header = [
@@ -174,7 +174,7 @@ def explain_tables(records: Sequence[Record], methods: Methods) -> Iterator[Tabl
             for metric in PARTS[0]
         ]
         body.append([Cell(text) for text in (published.PAPERS_OWN, "the paper", *paper, "–", "–")])
-        yield Table(f"{cohort}: one thing changed at a time", header, body, "Mean ± standard deviation over folds.")
+        yield Table(f"{cohort}: one change at a time", header, body, "Mean ± standard deviation over folds.")
 
 
 def _gamma_texts(gamma: Mapping[str, float | None]) -> tuple[str, str]:
@@ -205,10 +205,10 @@ def runtime_tables(records: Sequence[Record], methods: Methods) -> Iterator[Tabl
                 minutes = published.figure("runtime_minutes", size, published.row_of(method), hidden)
                 row += [_number(seconds), _number(_ratio(seconds, own)), _number(_ratio(minutes, papers))]
         note = (
-            "Median over repetitions of the time to fit, one fold of COLON, one thread, the methods taking turns on "
-            "one machine; hidden layers as widths. As published trains as long as the paper's benchmark did; fair may "
-            "stop early. Ratio: a method's time over that of our paper preset; the paper's is the same from its own "
-            "minutes, measured on graphics processors. Methods without a network have one time."
+            "Median over repetitions of the time to fit, one fold of COLON, one thread, with the methods alternating "
+            "on one machine; hidden layers as widths. As published trains as long as the paper's benchmark did; fair "
+            "may stop early. Ratio: a method's time over that of our paper preset; the paper's is the same from its "
+            "own minutes, measured on graphics processors. Methods without a network have one time."
         )
         yield Table(f"N = {size}", header, [[Cell(text) for text in row] for row in body], note)
 

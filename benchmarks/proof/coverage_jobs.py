@@ -17,7 +17,7 @@ import numpy as np
 
 from neuralsurv import NeuralSurv
 from neuralsurv.data import simulate
-from neuralsurv.data.simulate import Cohort
+from neuralsurv.data.simulate import SimulatedCohort
 from neuralsurv.errors import NeuralSurvError, NeuralSurvWarning
 from neuralsurv.inference.choices import DefaultChoices, resolve
 from neuralsurv.inference.default.structure import build_network, build_prior
@@ -88,7 +88,7 @@ def fingerprint(preset: str, rows: int) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def cohort_of(job: Job) -> Cohort:
+def cohort_of(job: Job) -> SimulatedCohort:
     """Return the job's training rows."""
     for attempt in range(1000):
         cohort = DESIGNS[job.design](job.rows, job.censoring, job.seed + attempt)

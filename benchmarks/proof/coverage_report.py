@@ -56,14 +56,15 @@ def page(records: list[dict[str, Any]]) -> str:
     parts = [
         "# Coverage of the bands",
         "",
-        "Does a band of 90 % hold the true curve nine times in ten? Cohorts are simulated, fitted, and asked for "
-        f"{PEOPLE} fresh people at {TIMES} times up to the 90 % quantile of the training rows' event times. A figure "
-        "is the share of people and times at which the band holds the true S(t | x), averaged over cohorts.",
+        "Does a 90 % band contain the true curve nine times in ten? Cohorts are simulated and fitted, and curves are "
+        f"predicted for {PEOPLE} new people at {TIMES} times up to the 90 % quantile of the training rows' event "
+        "times. A figure is the share of people and times at which the band contains the true S(t | x), averaged over "
+        "cohorts.",
         "",
         "Designs: *log-normal*, the two crossing groups of the paper's simulation; *SAC*, a sine, an accelerating and "
-        "a constant hazard mixed person by person, 45 covariates; *proportional*, Weibull with a linear log-risk; "
-        "*crossing*, a falling Weibull and a rising gamma hazard with two continuous effects; *interaction*, Weibull "
-        "with a product of two covariates (`neuralsurv.data.simulate`).",
+        "a constant hazard, mixed differently for each person, 45 covariates; *proportional*, Weibull with a linear "
+        "log-risk; *crossing*, a falling Weibull and a rising gamma hazard with two continuous effects; *interaction*, "
+        "Weibull with a product of two covariates (`neuralsurv.data.simulate`).",
         "",
         "![Coverage against the number of rows](coverage.png)",
         "",
@@ -94,7 +95,7 @@ def page(records: list[dict[str, Any]]) -> str:
             "",
             "There the model has neighbourhoods in place of its network ([the model](../default.md)). "
             f"{len(large)} cohorts, at least {counts.min()} in a cell; run {large['date'].min()} to "
-            f"{large['date'].max()}. The bar above is for smaller cohorts; these are not part of it.",
+            f"{large['date'].max()}. The targets above are for smaller cohorts; these do not count towards them.",
             "",
             *_misses(large),
             "",
@@ -104,20 +105,21 @@ def page(records: list[dict[str, Any]]) -> str:
     parts += [
         "## Where bands are too narrow",
         "",
-        "*Crossing.* At the first times nearly everybody of the gamma group is alive, and the truth lies above the "
-        "band, mostly by less than 0.01: the prior expects hazards to differ between people by factors, not by orders "
-        "of magnitude. Where survival is neither near 1 nor near 0 the bands hold what they say.",
+        "*Crossing.* At early times nearly everybody in the gamma group is alive, and the truth lies above the band, "
+        "mostly by less than 0.01: under the prior, hazards differ between people by factors, not by orders of "
+        "magnitude. Where survival is neither near 1 nor near 0, coverage is close to nominal.",
         "",
         "*SAC.* Nine hidden numbers, each the sum of five covariates, decide which of three kinds of hazard a person "
-        "has. That is not learned from so few rows, and a posterior that does not see it takes people for more alike "
-        "than they are. No band can be right for all such cohorts and still say something: one event a person does "
-        "not tell curves that depend on the covariates in a way too intricate to learn from plain chance, in which "
-        "everybody has the same curve (Barber 2020, *Is distribution-free inference possible for binary regression?*). "
-        "Bands trust that effects are mostly sums of smooth effects of one covariate or two; where they are not, they "
-        "are too narrow, and more rows make it worse until features are learned ([large cohorts](../large.md)).",
+        "has. That cannot be learned from so few rows, and a posterior that misses it takes people for more alike "
+        "than they are. No band can be valid for all such cohorts and still be informative: one event per person "
+        "cannot distinguish curves that depend on the covariates in a way too intricate to learn from pure chance, "
+        "with the same curve for everybody (Barber 2020, *Is distribution-free inference possible for binary "
+        "regression?*). The bands assume that effects are mostly sums of smooth effects of one or two covariates; "
+        "where they are not, the bands are too narrow, and more rows make it worse until features are learned "
+        "([large cohorts](../large.md)).",
         "",
-        "Made by `python benchmarks/proof/coverage_study.py run`, `table` and `plot`; every job's record is in "
-        "`benchmarks/proof/coverage.jsonl`.",
+        "Produced by `python benchmarks/proof/coverage_study.py run`, `table` and `plot`; the record of every job is "
+        "in `benchmarks/proof/coverage.jsonl`.",
         "",
     ]
     return "\n".join(parts)
@@ -126,7 +128,7 @@ def page(records: list[dict[str, Any]]) -> str:
 def _summary(table: pd.DataFrame) -> list[str]:
     """One line for each design: the bar, and whether bias or width is behind a miss."""
     lines = [
-        "Averaged over all sizes and censoring shares, with the standard error of that. *Half width* is that of the "
+        "Averages over all sizes and censoring shares, with their standard errors. *Half width* is that of the "
         "90 % band; *error* the mean distance of the mean curve from the truth; *error in sd* its root mean square in "
         "posterior standard deviations (1 where the width is right); *spread* how far apart the predicted curves of "
         "different people lie, as a share of how far the true ones do.",
@@ -152,9 +154,9 @@ def _misses(table: pd.DataFrame) -> list[str]:
     """One line for each design: how far bands miss, and where."""
     low, high = MIDDLE
     lines = [
-        f"How far a band misses, and where. *Within {NEAR}*: the share of people and times at which the truth is in "
-        f"the 90 % band or no further from it than {NEAR}; *middle*: the coverage at those people and times at which "
-        f"between {low:.0%} and {high:.0%} survive in truth, and their share of all.",
+        f"By how much a band misses, and where. *Within {NEAR}*: the share of people and times at which the truth is "
+        f"in the 90 % band or no further from it than {NEAR}; *middle*: the coverage where the true survival is "
+        f"between {low:.0%} and {high:.0%}, and the share of such people and times.",
         "",
         f"| design | coverage of 90 % | within {NEAR} | middle | share of the middle |",
         "|---|---|---|---|---|",

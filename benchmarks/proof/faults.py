@@ -64,18 +64,19 @@ def page(record: dict[str, Any] | None) -> str:
         "",
         "<!-- Written by `python benchmarks/proof/faults.py`; do not edit. -->",
         "",
-        "Processes are killed, disks are full, clocks are set, memory is short. What holds then:",
+        "What is guaranteed when processes are killed, disks are full, clocks change or memory runs out:",
         "",
-        "- **A file is the old one or the new one.** Models, checkpoints and what commands write are written beside "
-        "their name, seen onto the disk, and renamed. An error or Ctrl-C takes the partial file away at once; that of "
-        "a process that was killed goes when the next one writes into the folder. Every file has a digest: damage is "
-        "an error, not another prediction.",
-        "- **A fit that is killed leaves nothing behind,** and a streamed one goes on from its checkpoint to the same "
-        "bits.",
-        "- **Too little memory is said before it is taken:** `NotEnoughMemoryError` says how much a fit or a "
-        "prediction needs, how much there is (of the machine, of its container, of the process's limits) and what to "
-        "do. On Linux; elsewhere nothing is refused. `NEURALSURV_MEMORY_GIB` takes the place of what the system says.",
-        "- **Clocks may jump.** Deadlines, checkpoints and bars go by a clock that cannot be set.",
+        "- **A file is either the old one or the new one.** Models, checkpoints and the output of commands are written "
+        "to a temporary file in the same folder, flushed to disk, and renamed. An error or Ctrl-C removes the partial "
+        "file at once; that of a killed process is removed when the next one writes to the folder. Every file has a "
+        "digest: damage is an error, not another prediction.",
+        "- **A fit that is killed leaves no files behind,** and a streamed one resumes from its checkpoint with "
+        "bit-identical results.",
+        "- **Lack of memory is reported before it is allocated:** `NotEnoughMemoryError` says how much a fit or a "
+        "prediction needs, how much is available (of the machine, of its container, within the limits of the process) "
+        "and what to do. On Linux; elsewhere nothing is refused. `NEURALSURV_MEMORY_GIB` overrides what the system "
+        "reports.",
+        "- **Clocks may change.** Deadlines, checkpoints and progress bars use a monotonic clock.",
         "",
         "```python",
         "import os",
@@ -98,8 +99,8 @@ def page(record: dict[str, Any] | None) -> str:
     if record is None:
         return "\n".join([*lines, "Not run yet.", ""])
     lines += [
-        f"Run {record['date']}, {record['machine']['cores']} cores, {record['machine']['system']}. The moments of the "
-        "kills and the bytes at which disks were full are random.",
+        f"Run {record['date']}, {record['machine']['cores']} cores, {record['machine']['system']}. The times of the "
+        "kills and the positions at which disks were full are random.",
         "",
         "| fault | rounds | broken | what was found |",
         "|---|--:|--:|---|",
@@ -109,13 +110,14 @@ def page(record: dict[str, Any] | None) -> str:
         lines.append(f"| {name} | {found['rounds']} | {broken or 'none'} | {found['found']} |")
     lines += [
         "",
-        "The tests of the library (`tests/faults`) do less of the same, and more: each call of a write fails, and each "
-        "kills the process, once; the time of day jumps by years while a model is fitted, streamed and served.",
+        "The tests of the library (`tests/faults`) do fewer rounds of the same, and in addition let every single call "
+        "of a write fail, or kill the process, once, and change the time of day by years while a model is fitted, "
+        "streamed and served.",
         "",
-        "## What fits were said to need",
+        "## Estimated and measured memory",
         "",
         "The estimate comes from the sizes alone (rows, quadrature nodes, weights, solver), before anything is "
-        "allocated. Measured is how much the peak of the process grew.",
+        "allocated. *Measured* is the growth of the peak memory of the process.",
         "",
         "| fit | estimate, MiB | measured, MiB | ratio |",
         "|---|--:|--:|--:|",
@@ -123,7 +125,7 @@ def page(record: dict[str, Any] | None) -> str:
     for name, found in record["memory"].items():
         estimate, taken = found["estimate_mib"], found["measured_mib"]
         lines.append(f"| {name} | {estimate} | {taken} | {estimate / max(1, taken):.2f} |")
-    lines += ["", "Not covered: a disk that loses what it said it had written, and memory that flips bits.", ""]
+    lines += ["", "Not covered: a disk that loses data it has confirmed, and bit flips in memory.", ""]
     return "\n".join(lines)
 
 

@@ -127,7 +127,7 @@ def verdict(name: str, stored: Mapping[str, Any], preset: str) -> str:
     larger = BLAME[preset] if field.distance > line.distance else "the linearisation"
     part = f"The larger part of the distance comes from {larger}."
     if max(field.distance, line.distance) < NOISE * noise(stored, "network"):
-        part = "What distance there is, is hardly more than noise."
+        part = "The distance is hardly more than noise."
     return (
         f"- **{name}**: bands are {words} (standard deviations {total.sd_ratio:.2f} times those of the network's "
         f"posterior, {field.sd_ratio:.2f} times those of the same linearised model); the 90 % band holds "
@@ -179,8 +179,8 @@ def preset_part(store: Path, preset: str) -> str:
         when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
         draws = min(one["draws"] for one in facts)
         parts += [f"{draws:,} draws of each posterior, sampled {when}.\n", rows_of(table)]
-        parts += ["### Is it too narrow?\n", "\n".join(verdict(*item, preset) for item in done.items()) + "\n"]
-        parts += ["### Can the chains be trusted?\n", rows_of(checks)]
+        parts += ["### Are the bands too narrow?\n", "\n".join(verdict(*item, preset) for item in done.items()) + "\n"]
+        parts += ["### Convergence of the chains\n", rows_of(checks)]
         high = [
             name
             for name, stored in done.items()
@@ -199,7 +199,7 @@ def preset_part(store: Path, preset: str) -> str:
 
 def page(store: Path, presets: Sequence[str]) -> str:
     """Return the whole page."""
-    stories = [["problem", "what it is"], *([make().name, make().story] for make in PROBLEMS.values())]
+    stories = [["problem", "description"], *([make().name, make().story] for make in PROBLEMS.values())]
     text = [
         "# Gold posteriors\n",
         "<!-- Written by `python benchmarks/proof/gold.py table`; do not edit. -->\n",
@@ -208,7 +208,7 @@ def page(store: Path, presets: Sequence[str]) -> str:
         "*network itself* by NUTS (NumPyro). The variational posterior differs from the first by its form (mean "
         "field with the Pólya–Gamma bound with `paper`, a Gaussian with `default`) and by the preset's quadrature "
         "rule, where the Gibbs sampler has none; the two exact ones differ by the linearisation. The scales of the "
-        "default's prior are held at the best ones, so that all three have one prior. *Left by the correction* "
+        "default's prior are fixed at the best ones, so that all three have the same prior. *Left by the correction* "
         "compares `inference='importance'` with the exact posterior of the linearised model.\n",
         rows_of(stories).replace("---:", "---"),
         "Survival S(t) of four people is compared. *Mean curve*: difference of the posterior means of S along 25 "

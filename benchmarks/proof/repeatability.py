@@ -203,12 +203,12 @@ def page(record: dict[str, Any] | None) -> str:
         "",
         "<!-- Written by `python benchmarks/proof/repeatability.py`; do not edit. -->",
         "",
-        "With a `random_state`, the same rows give the same model. What is promised, in survival probabilities (means "
-        "and ends of 90 % bands) and, relative to it, in the ELBO:",
+        "With a `random_state`, the same rows give the same model. The guarantees, for survival probabilities (means "
+        "and ends of 90 % bands) and, as a relative difference, for the ELBO:",
         "",
         "| the same … | may differ by |",
         "|---|---|",
-        "| run again, asked again, saved and loaded, pickled, cloned, fitted in workers or threads of joblib "
+        "| fitted again, predicted again, saved and loaded, pickled, cloned, fitted in workers or threads of joblib "
         "| nothing, bit for bit |",
         "| people one by one, in blocks or all at once, in any order; 1, 2 or 4 threads; training rows in any order "
         f"(`fit`) | {_number(ROUNDING)}, rounding |",
@@ -216,20 +216,20 @@ def page(record: dict[str, Any] | None) -> str:
         + "; ".join(f"{case} {_number(allowed)}" for case, allowed in ACROSS_MACHINES.items())
         + " |",
         "",
-        "Not promised: `fit_stream` with the rows in another order, which makes other mini-batches; "
-        "`predict_event_time` for people in another order, whose chance belongs to a person's place in the table; and "
-        'the draws of `inference="gibbs"` on another machine: a chain is chaotic, a difference in the last bit is '
-        "another path after some sweeps, and the draws then agree as those of two seeds do.",
+        "Not guaranteed: `fit_stream` with the rows in another order, which leads to other mini-batches; "
+        "`predict_event_time` for people in another order, since random numbers go with the position in the table; and "
+        'the draws of `inference="gibbs"` on another machine: chains are chaotic, a difference in the last bit leads '
+        "to another path after some sweeps, and the draws then agree like those of two seeds.",
         "",
-        "**`paper` on another machine is another fit.** It searches for a mode of a ReLU network, and a descent over "
-        "kinks is chaotic: rounding leads it to another of many modes, whose curves differ as much as those of two "
-        "random starts. A smooth `activation` nearly cures it; the default "
-        "preset, which searches for no mode, is not concerned. The search uses one thread up to about 2 million "
+        "**`paper` gives a different fit on another machine.** It searches for a mode of a ReLU network, and a descent "
+        "over kinks is chaotic: rounding leads it to another of many modes, whose curves differ as much as those of "
+        "two random starts. A smooth `activation` nearly removes the effect; the default "
+        "preset, which searches for no mode, is not affected. The search uses one thread up to about 2 million "
         "numbers in a layer (points times units); beyond that the same holds for another number of threads.",
         "",
-        "Other machines are stood in for: fresh processes in which torch, MKL and OpenBLAS take the code paths of "
-        "older processors (`ATEN_CPU_CAPABILITY`, `MKL_ENABLE_INSTRUCTIONS`, `OPENBLAS_CORETYPE`), so that sums are "
-        "rounded in another order. A true other processor, and other versions of the libraries, were not tried.",
+        "Other machines are simulated by new processes in which torch, MKL and OpenBLAS take the code paths of older "
+        "processors (`ATEN_CPU_CAPABILITY`, `MKL_ENABLE_INSTRUCTIONS`, `OPENBLAS_CORETYPE`), so that sums are rounded "
+        "in another order. A different physical processor, and other versions of the libraries, were not tested.",
         "",
         "## Measured",
         "",
@@ -240,20 +240,20 @@ def page(record: dict[str, Any] | None) -> str:
     lines += [
         f"Largest difference from the first run, on {record['date']}, {machine['cores']} cores with "
         f"{machine['instructions']}, Python {record['versions']['python']}, torch "
-        f"{record['versions']['torch']}. 0 is bit for bit.",
+        f"{record['versions']['torch']}. 0 means bit for bit.",
         "",
-        "| case | way | mean | bands | ELBO | promise |",
+        "| case | way | mean | bands | ELBO | guarantee |",
         "|---|---|--:|--:|--:|---|",
     ]
     for case, ways in record["cases"].items():
         for way, found in ways.items():
             allowed = tolerance(case, way)
-            word = "not promised" if allowed is None else "kept" if holds(found, allowed) else "**broken**"
+            word = "none" if allowed is None else "kept" if holds(found, allowed) else "**broken**"
             figures = " | ".join(_number(found[name]) for name in ("mean", "bands", "elbo"))
             lines.append(f"| {case} | {way} | {figures} | {word} |")
     lines += [
         "",
-        "Cohorts have 60 rows but where the name says otherwise; 200 draws. Other processes compare `default`, "
+        "Cohorts have 60 rows unless the name says otherwise; 200 draws. Other processes compare `default`, "
         "`paper` and `paper, tanh` on five cohorts. "
         '*gibbs* is `inference="gibbs"` with the '
         "paper preset and chains too short to have mixed, which is why another `random_state` moves it so far.",

@@ -40,23 +40,24 @@ def page(records: list[dict[str, Any]], prints: dict[str, str]) -> str:
         "",
         "<!-- Written by `python benchmarks/proof/sbc.py table`; do not edit. -->",
         "",
-        "Draw weights and phi from the prior, a cohort from the model with them, and its posterior; then the truth is "
-        f"one more draw of that posterior, and its rank among {DRAWS} draws is uniform. Where the posterior is too "
-        "narrow, ranks pile up at both ends and their distribution function lies above the diagonal on the left and "
-        "below it on the right; where it is biased, it lies on one side.",
+        "Draw weights and phi from the prior, simulate a cohort from the model with them, and compute its posterior; "
+        f"then the truth is distributed like a draw from that posterior, and its rank among {DRAWS} draws is uniform. "
+        "Where the posterior is too narrow, ranks accumulate at both ends and their distribution function lies above "
+        "the diagonal on the left and below it on the right; where it is biased, it lies on one side.",
         "",
-        f"Cohorts have {ROWS} rows and two covariates, and at least {LEAST_EVENTS} events. Ranked are phi, where it is "
-        "unknown, and S(t | x) of two people at two times. Networks are linearised at a place that does not depend on "
-        "the data, so that data come from the very model that is fitted: this page is about the inference alone; the "
+        f"Cohorts have {ROWS} rows and two covariates, and at least {LEAST_EVENTS} events. The ranked quantities are "
+        "phi, where it is unknown, and S(t | x) of two people at two times. Networks are linearised at a point that "
+        "does not depend on the data, so that data come from the model that is fitted: this page tests the inference "
+        "alone; the "
         f"linearisation is the subject of [gold posteriors](gold.md). The exact sampler keeps every {THIN}th sweep of "
         f"{CHAINS} chains. *Shrunk* is the exact posterior with every draw pulled to the mean by a factor of {SHRUNK}: "
-        "it must fail, or the test would say nothing.",
+        "it must fail, or the test would have no power.",
         "",
         "A posterior is called *uniform* where the distribution function of the ranks stays within a band that holds "
         "at all points, and for all quantities of the posterior, with probability 95 % if nothing is wrong (Säilynoja, "
         "Bürkner and Vehtari 2022). *Spread* is the standard deviation of the ranks over that of uniform ones, above 1 "
         "where the posterior is too narrow. *Symmetric* is the p-value of the variational form (Yao and others 2018), "
-        "which asks only whether ranks from below and from above have one law, that is, for a bias.",
+        "which only tests whether the distribution of the ranks is symmetric, that is, for a bias.",
         "",
         "![Distribution function of the ranks minus that of uniform ones](sbc.png)",
         "",
@@ -73,7 +74,7 @@ def page(records: list[dict[str, Any]], prints: dict[str, str]) -> str:
         parts += [f"## `{model}`", "", f"{count} cohorts; {story}; run {dates[0]} to {dates[-1]}.", ""]
         parts += [*_table(ranks), "", *_words(ranks), ""]
     parts += [
-        "Made by `python benchmarks/proof/sbc.py run`, `table` and `plot`; every job's record is in "
+        "Produced by `python benchmarks/proof/sbc.py run`, `table` and `plot`; the record of every job is in "
         "`benchmarks/proof/sbc.jsonl`.",
         "",
     ]

@@ -124,9 +124,10 @@ def write_table() -> None:
     dates = sorted(record["date"] for records in found.values() for record in records)
     head = (
         f"Written by `python benchmarks/speed/speed.py`; measured from {dates[0]} to {dates[-1]} on "
-        f"{found[next(iter(found))][-1]['cores']} cores. Fits beside rivals are timed by the clock on the wall, both "
-        "taking turns (median of the rounds) and free to use all cores; a ratio of processor time above that of the "
-        "clock says that ours uses more of them. All else is processor time, which a busy machine stretches less."
+        f"{found[next(iter(found))][-1]['cores']} cores. Comparisons with other packages use wall-clock time, with "
+        "alternating runs (median of the rounds) and all cores available; a ratio of processor time above that of "
+        "wall-clock time means that ours uses more cores. Everything else is processor time, which is less sensitive "
+        "to the load of the machine."
         "\n\n"
     )
     TABLE.write_text("# Speed\n\n" + head + "\n".join(lines) + "\n", encoding="utf-8")

@@ -195,7 +195,7 @@ def test_explain_table_counts_collapsed_folds_beside_the_published_figures(tmp_p
         for fold in range(3)
     ]
     text = write(tmp_path, records)["explain.md"]
-    rows = {(name, change): cells for name, change, *cells in lines_of(text, "SUPPORT: one thing changed at a time")}
+    rows = {(name, change): cells for name, change, *cells in lines_of(text, "SUPPORT: one change at a time")}
     assert rows["NeuralSurv paper (16,)", "mode by EM"] == [
         "0.600 ± 0.000 (3 of 5)",
         "0.310 ± 0.010 (3 of 5)",

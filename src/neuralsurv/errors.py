@@ -1,4 +1,4 @@
-"""The errors and warnings that neuralsurv raises. There are few, and every one is ours to explain."""
+"""The errors and warnings of this library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ColumnError(InputError):
 
 
 class OutOfTimeError(NeuralSurvError, TimeoutError):
-    """A prediction was given up because it took longer than it may."""
+    """A prediction was stopped because it exceeded its time limit."""
 
 
 class NotPositiveDefiniteError(NeuralSurvError, ArithmeticError):
@@ -32,11 +32,11 @@ class NotFiniteError(NeuralSurvError, ArithmeticError):
 
 
 class NotConvergedError(NeuralSurvError, ArithmeticError):
-    """An iteration did not reach its tolerance, and what it has reached is of no use."""
+    """An iteration did not reach its tolerance, and its result cannot be used."""
 
 
 class NotEnoughMemoryError(NeuralSurvError, MemoryError):
-    """The work would take, or has taken, more memory than there is; nothing was changed by it."""
+    """The computation needs more memory than is available; nothing was changed."""
 
 
 class NeuralSurvWarning(UserWarning):
@@ -48,7 +48,7 @@ class ConvergenceWarning(NeuralSurvWarning):
 
 
 class CollapseWarning(NeuralSurvWarning):
-    """The posterior has left the linearisation point: covariates have next to no effect."""
+    """The posterior mean is far from the linearisation point: covariates have next to no effect."""
 
 
 class QuadratureWarning(NeuralSurvWarning):
@@ -56,11 +56,11 @@ class QuadratureWarning(NeuralSurvWarning):
 
 
 class FewEventsWarning(NeuralSurvWarning):
-    """The rows hold so few events that curves and bands are little more than the prior's."""
+    """There are so few events that curves and bands are hardly more than the prior."""
 
 
 class CeilingWarning(NeuralSurvWarning):
-    """The hazard comes close to the ceiling that the default preset sets it, and can hardly rise; raise `headroom`."""
+    """The hazard is close to the upper bound of the default preset and can hardly rise; raise `headroom`."""
 
 
 class ApproximationWarning(NeuralSurvWarning):
@@ -68,8 +68,8 @@ class ApproximationWarning(NeuralSurvWarning):
 
 
 class StorageError(NeuralSurvError, OSError):
-    """A model file could not be written or read; nothing was lost and nothing was run."""
+    """A model file could not be written or read; no data was lost and no code was run."""
 
 
 class ProcessLostError(NeuralSurvError, RuntimeError):
-    """A process of a distributed fit is gone; a checkpoint that was written before can be gone on from."""
+    """A process of a distributed fit was lost; the fit can be resumed from its last checkpoint."""

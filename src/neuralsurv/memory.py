@@ -1,7 +1,7 @@
-"""How much memory there is, and work that is refused before it takes more.
+"""How much memory is available, and work that is refused because it would need more.
 
-A process that asks for too much is killed by the system without a word, or slows the machine to a halt. What a fit or a
-prediction will hold is known from its sizes, so it can be refused with a sentence while nothing is lost yet.
+A process that allocates too much is killed by the system without a message, or slows the machine to a halt. What a fit
+or a prediction will allocate is known from its sizes, so that it can be refused before anything is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from neuralsurv.errors import InputError, NotEnoughMemoryError
 
-# Takes the place of what the system says, in GiB.
+# Overrides what the system reports, in GiB.
 VARIABLE = "NEURALSURV_MEMORY_GIB"
 # Less than this is not worth asking the system for, before each of thousands of small predictions.
 _NEGLIGIBLE = 16 * 2**20
@@ -25,11 +25,11 @@ _TORCH_SAYS = ("can't allocate memory", "not enough memory")
 
 
 def available(root: Path = Path("/")) -> float | None:
-    """Return how many bytes this process may still take, or None where the system does not tell.
+    """Return how many bytes this process may still allocate, or None where the system does not say.
 
     The least of: what the machine has left, what the control groups (containers, batch systems) leave, and what the
-    limits on the process's own address space and data leave. The environment variable ``NEURALSURV_MEMORY_GIB`` takes
-    the place of all of them.
+    limits on the process's own address space and data leave. The environment variable ``NEURALSURV_MEMORY_GIB``
+    overrides all of them.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def available(root: Path = Path("/")) -> float | None:
 
 
 def require(needed: float, work: str, advice: str) -> None:
-    """Refuse work that takes more memory than there is.
+    """Refuse work that needs more memory than is available.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def require(needed: float, work: str, advice: str) -> None:
 
 @contextmanager
 def explained(work: str, advice: str) -> Iterator[None]:
-    """Turn an allocation that fails inside the block, although it was not foreseen, into an error of ours."""
+    """Turn an allocation that fails inside the block into a :class:`NotEnoughMemoryError`."""
     try:
         yield
     except NotEnoughMemoryError:
@@ -103,7 +103,7 @@ def _table(text: str, separator: str | None = None) -> dict[str, str]:
 
 
 def _of_machine(root: Path) -> float | None:
-    """Return what all processes together may still take: free or reclaimable memory, and free swap."""
+    """Return what all processes together may still allocate: free or reclaimable memory, and free swap."""
     found = _table(_read(root / "proc/meminfo"), ":")
     if "MemAvailable" not in found:
         return None

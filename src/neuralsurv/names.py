@@ -1,10 +1,11 @@
-"""Names that a user typed: found, or refused with the one that was probably meant; and names fit for a terminal."""
+"""Names that a user typed, refused with the one that was probably meant; and names made safe to print."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from neuralsurv.errors import InputError
 
@@ -15,7 +16,7 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Return a text from a file or a table as a terminal may show it: control characters as ``\x1b``, but for `keep`.
+    r"""Return a text from a file or a table with control characters escaped as ``\x1b``, except those in `keep`.
 
     Examples
     --------
@@ -27,27 +28,27 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return ``did you mean …? `` with a space after it, or nothing."""
+    """Return ``did you mean …? `` with a trailing space, or an empty text if no known name is close."""
     by_lower = {other.casefold(): other for other in known}
     close = get_close_matches(name.casefold(), by_lower, n=1, cutoff=0.6)
     return f"did you mean {by_lower[close[0]]!r}? " if close else ""
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names in one line, the first few if there are many."""
+    """Return names separated by commas, only the first 20 if there are more."""
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def check_known(name: str, known: Sequence[str], *, what: str, where: str = "") -> None:
+def check_known(name: str, known: Sequence[Any], *, what: str, where: str = "") -> None:
     """Refuse a name that is not known.
 
     Parameters
     ----------
     name : str
         What the user typed.
-    known : sequence of str
-        What there is.
+    known : sequence
+        The names that exist; those of the columns of a table need not be text.
     what : str
         What is named, in the singular: ``"column"``.
     where : str
@@ -55,6 +56,8 @@ def check_known(name: str, known: Sequence[str], *, what: str, where: str = "") 
     """
     if name not in known:
         place = f" ({where})" if where else ""
+        names = [str(other) for other in known]
+        meant = suggestion(name, names)
         raise InputError(
-            f"there is no {what} {name!r}{place}; {suggestion(name, known)}The {what}s are {listed(known)}."
+            f"there is no {what} {name!r}{place}; {meant}{'The' if meant else 'the'} {what}s are {listed(names)}."
         )

@@ -1,4 +1,4 @@
-"""Progress of long work: bars where a person is watching, log records always."""
+"""Progress of long computations: bars on a terminal, and log records."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def wanted(verbose: bool | str | int) -> bool:
 
 @contextmanager
 def bar(title: str, total: int | None, verbose: bool | str | int) -> Iterator[Advance]:
-    """Show one bar while the block runs.
+    """Show a progress bar while the block runs.
 
     Parameters
     ----------
     title : str
-        What is going on.
+        What is being done.
     total : int or None
         Number of steps, where it is known.
     verbose : bool or "auto"
@@ -33,7 +33,7 @@ def bar(title: str, total: int | None, verbose: bool | str | int) -> Iterator[Ad
     Yields
     ------
     callable
-        To be called with the number of finished steps and a few words on where things stand.
+        To be called with the number of finished steps and a short status.
     """
 
     def log(done: int, words: str) -> None:

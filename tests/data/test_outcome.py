@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from neuralsurv.data.outcome import Outcome, rows_phrase
+from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
 
 TIME = [5.0, 8.0, 3.0]
@@ -206,7 +206,7 @@ class TestRefusals:
             ({"time": np.ones((3, 2))}, r"column 'time' has 2 dimensions; give one value for each row"),
             ({"event": np.ones((3, 2), dtype=bool)}, r"column 'event' has 2 dimensions; give one value for each row"),
             ({"time": 5.0}, r"column 'time' has 0 dimensions; give one value for each row"),
-            ({"event": [1, 0]}, r"column 'event' has 2 rows but column 'time' has 3; both need one value a row"),
+            ({"event": [1, 0]}, r"column 'event' has 2 rows but column 'time' has 3; both need one value per row"),
             ({"entry": [0, 0]}, r"column 'entry' has 2 rows but column 'time' has 3"),
             ({"weight": [1, 1, 1, 1]}, r"column 'weight' has 4 rows but column 'time' has 3"),
             ({"time": [], "event": []}, r"column 'time' is empty: there are no rows to fit"),
@@ -303,14 +303,6 @@ class TestFittable:
     def test_events_only_where_the_weight_is_zero(self):
         with pytest.raises(InputError, match=r"none of the 1 rows with a weight has an event"):
             Outcome.from_arrays(TIME, EVENT, weight=[0, 1, 0]).check_fittable()
-
-
-@pytest.mark.parametrize(
-    ("bad", "phrase"),
-    [([0, 1], "1 row (row 1)"), ([1, 1], "2 rows (row 0, 1)"), ([1] * 7, "7 rows (row 0, 1, 2, 3, 4, …)")],
-)
-def test_rows_phrase(bad, phrase):
-    assert rows_phrase(np.array(bad, dtype=bool)) == phrase
 
 
 class TestRiskWeight:

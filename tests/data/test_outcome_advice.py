@@ -66,7 +66,10 @@ def test_half_of_the_smallest_step(times, half):
 def test_advice_on_codes_and_on_amounts():
     assert codes_advice("status", np.array([1.0, 2.0])).startswith("R codes censored as 1 and the event as 2: ")
     assert codes_advice("s", np.array([0.0, 1.0, 2.0])).endswith("for example df['s'] = df['s'] == 2")
-    assert codes_advice("dose", np.arange(30.0)) == "it has 30 different values and is no event column; check the name"
+    assert (
+        codes_advice("dose", np.arange(30.0))
+        == "it has 30 different values and does not look like an event column; check the name"
+    )
 
 
 def test_advice_on_negative_times_does_not_add_half_a_step():

@@ -95,7 +95,7 @@ NAN = np.where(np.arange(COUNT * 4).reshape(COUNT, 2, 2) == 5, np.nan, 1.0)
     ("X", "words"),
     [
         ({}, "X is a dict without parts"),
-        ({3: np.ones((2, 2))}, "the part 3 of X has no text as its name; call it '3'"),
+        ({3: np.ones((2, 2))}, "the part 3 of X has a name that is not text; call it '3'"),
         ({"a": np.ones((2, 2, 2)), "b": np.ones((3, 2))}, "part 'b' of X has 3 rows and part 'a' has 2"),
         ({"a": NAN}, r"part 'a' of X is missing \(NaN\) or infinite in 1 row \(row 1\); correct or drop"),
         ({"a": np.full((2, 2, 2), "x")}, "part 'a' of X is of type <U1; give numbers"),

@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "scikit-learn-checks.md"
 EXPECTED_FAILED_CHECKS = {
     "check_dataframe_column_names_consistency": (
         "asks for an error when a table has its columns in another order than in `fit`; "
-        "here columns are found by their names, and further ones (the outcome, say) are left alone"
+        "here columns are found by name, and additional ones (such as the outcome) are ignored"
     ),
 }
 

@@ -165,7 +165,7 @@ def test_one_calibration_rejects_true_predictions_as_often_as_it_says():
 
 def test_one_calibration_edges():
     time, event, chance = np.arange(1.0, 9), np.array([1, 0, 1, 0, 1, 0, 1, 0]), np.linspace(0.1, 0.9, 8)
-    with pytest.raises(InputError, match=r"in 1 of the 2 groups nobody is watched up to 4\.5"):
+    with pytest.raises(InputError, match=r"in 1 of the 2 groups no row is followed up to 4\.5"):
         one_calibration(time, event, chance, 4.5, bins=2)
     with pytest.raises(InputError, match="the variance is 0 in 1 of the 2 groups and 2 degrees of freedom are left"):
         one_calibration(time, event, chance, 3, bins=2)

@@ -1,4 +1,4 @@
-"""The table of docs/metrics.md, "Who does what": every statement in it, on data small enough to follow by hand."""
+"""The table of docs/metrics.md, "Differences between packages": every statement, on data small enough to follow."""
 
 import numpy as np
 import pytest

@@ -284,7 +284,7 @@ def test_what_is_refused():
         antolini_concordance(time, event, curves, [3], train_time=[1, 2])
     with pytest.raises(InputError, match="entry and train_time are both given"):
         antolini_concordance(time, event, curves, [3], train_time=[1, 4], train_event=[1, 1], entry=[0, 0, 0])
-    with pytest.raises(InputError, match="column 'weight' is 0 in all 3 rows: there is nobody to score"):
+    with pytest.raises(InputError, match="column 'weight' is 0 in all 3 rows: there are no rows to score"):
         harrell_concordance(time, event, time, weight=[0, 0, 0])
     with pytest.raises(InputError, match="column 'train_time' is missing"):
         uno_concordance(time, event, time, train_time=[1, np.nan], train_event=[1, 1])

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from modules import CASES, Perceptron
 from neuralsurv.data.features import Encoding
-from neuralsurv.data.parts import Block, Layout, table_layout
+from neuralsurv.data.parts import Layout, PartSlice, table_layout
 from neuralsurv.errors import InputError
 from neuralsurv.model.module_checks import wrap_module
 
@@ -77,10 +77,13 @@ def test_cuda_without_a_card(monkeypatch):
     ("layout", "words"),
     [
         (
-            Layout("dict", (Block("a", 0, 1), Block("b", 1, 3, (2, 1)))),
+            Layout("dict", (PartSlice("a", 0, 1), PartSlice("b", 1, 3, (2, 1)))),
             r"x \{'a': \(5, 1\), 'b': \(5, 2, 1\)\}, in float64",
         ),
-        (Layout("tuple", (Block("0", 0, 1), Block("1", 1, 3))), r"x a tuple of shapes \(5, 1\), \(5, 2\), in float64"),
+        (
+            Layout("tuple", (PartSlice("0", 0, 1), PartSlice("1", 1, 3))),
+            r"x a tuple of shapes \(5, 1\), \(5, 2\), in float64",
+        ),
     ],
 )
 def test_a_failure_says_what_the_network_was_given(layout, words):

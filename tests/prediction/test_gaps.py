@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from neuralsurv import NeuralSurv
-from neuralsurv.data.features import COMPLETIONS, Encoding
+from neuralsurv.data.features import Encoding
+from neuralsurv.data.imputation import IMPUTATIONS
 
 # Rows of the table, and one gap or rare value in so many of them.
 TABLES = [(60, 25), (100, 25), (100, 100), (228, 228), (400, 25), (400, 100), (1000, 1000)]
@@ -158,19 +159,19 @@ class TestFilled:
         assert found.filled == (("age",), ("marker", "stage"))
         assert (np.diff(found.draws, axis=2) <= 0).all()
 
-    def test_draws_take_turns_with_the_completions(self, model, people):
+    def test_draws_take_turns_with_the_imputations(self, model, people):
         """Each draw is the curve of one complete person: the plain computation, completion by completion."""
         times, person = [1.0, 5.0, 9.0], people.loc[["d"]]
         found = model.predict_survival(person, times).draws
         predictor = model._predictor(person)
         x = predictor.encode(person)
-        for k, values in enumerate(model.encoding_.completions()):
+        for k, values in enumerate(model.encoding_.imputations()):
             filled = x.clone()
             filled[x.isnan()] = x.new_tensor(values)[x[0].isnan()]
             curve = predictor.cumulative(predictor.draws(), predictor.scaled(np.array(times)), filled).neg().exp()
-            np.testing.assert_allclose(found[k::COMPLETIONS], curve[k::COMPLETIONS], rtol=1e-12)
+            np.testing.assert_allclose(found[k::IMPUTATIONS], curve[k::IMPUTATIONS], rtol=1e-12)
 
-    def test_fewer_draws_than_completions(self, model, people):
+    def test_fewer_draws_than_imputations(self, model, people):
         few = copy.copy(model).set_params(draws=3)
         assert few.predict_survival(people, [1.0]).draws.shape == (3, 5, 1)
 
@@ -199,29 +200,3 @@ def test_scale_of_two_values(share):
     spread = max(np.sqrt(share * (1 - share)), 0.25)
     np.testing.assert_allclose(scale[:2], [30 * spread, spread])
     np.testing.assert_allclose(scale[2], frame.other.std(ddof=0))
-
-
-def test_completions_are_spread_like_the_training_values():
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {
-            "age": rng.normal(60, 10, 4000),
-            "count": rng.poisson(0.3, 4000),
-            "flag": rng.choice([2.0, 5.0], 4000, p=[0.8, 0.2]),
-            "sex": rng.choice(["f", "m"], 4000, p=[0.25, 0.75]),
-            "site": rng.choice(list("abc"), 4000, p=[0.5, 0.3, 0.2]),
-        }
-    )
-    encoding = Encoding.fit(frame, np.ones(4000), standardise=False)
-    values = pd.DataFrame(encoding.completions(), columns=encoding.outputs)
-    assert abs(values.age.mean() - 60) < 1
-    assert abs(values.age.std() - 10) < 1
-    assert values["count"].between(0, frame["count"].max()).all()
-    assert sorted(values.flag) == [2.0] * 16 + [5.0] * 4
-    assert values["sex=m"].sum() == 15
-    assert values[["site=a", "site=b", "site=c"]].sum().tolist() == [10, 6, 4]
-    # Several gaps vary independently of each other.
-    correlations = values[["age", "flag", "sex=m", "site=a"]].corr().to_numpy()[np.triu_indices(4, 1)]
-    assert np.abs(correlations).max() < 0.6
-    scaled = Encoding.fit(frame, np.ones(4000))
-    np.testing.assert_allclose(scaled.completions() * scaled.scale + scaled.center, values, atol=1e-9)

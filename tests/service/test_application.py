@@ -151,7 +151,7 @@ class TestRefusals:
             ({"level": 0}, r"level: input should be greater than 0"),
             ({"horizon": 0}, r"horizon: input should be greater than 0"),
             ({"given": -1}, r"given: input should be greater than or equal to 0"),
-            ({"seed": 3}, r"there is no field 'seed'; The fields are people, times, quantities"),
+            ({"seed": 3}, r"there is no field 'seed'; the fields are people, times, quantities"),
         ],
     )
     def test_questions(self, service, question, sentence):

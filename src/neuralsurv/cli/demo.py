@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from neuralsurv import NeuralSurv
-from neuralsurv.data.simulate import Cohort, lognormal_cohort, lognormal_survival
+from neuralsurv.data.simulate import SimulatedCohort, lognormal_cohort, lognormal_survival
 from neuralsurv.errors import NeuralSurvWarning
 from neuralsurv.prediction import plots
 from neuralsurv.prediction.prediction import Prediction
@@ -25,7 +25,7 @@ LEVEL = 0.9
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def _people(cohort: Cohort) -> pd.DataFrame:
+def _people(cohort: SimulatedCohort) -> pd.DataFrame:
     """Return one person of each group, with the noise covariates at 0."""
     people = pd.DataFrame(0.0, index=["group 0", "group 1"], columns=cohort.x.columns)
     people.loc["group 1", "group"] = 1.0
@@ -59,7 +59,9 @@ def _curve_table(curves: Prediction, times: np.ndarray) -> Table:
     return table
 
 
-def _summary_table(model: NeuralSurv, cohort: Cohort, curves: Prediction, times: np.ndarray, seconds: float) -> Table:
+def _summary_table(
+    model: NeuralSurv, cohort: SimulatedCohort, curves: Prediction, times: np.ndarray, seconds: float
+) -> Table:
     lower, upper = curves.interval(LEVEL)
     truth = np.stack([lognormal_survival(group, times) for group in (0, 1)])
     inside = ((lower.to_numpy() <= truth) & (truth <= upper.to_numpy()))[:, 1:]
@@ -80,7 +82,9 @@ def _summary_table(model: NeuralSurv, cohort: Cohort, curves: Prediction, times:
     return table
 
 
-def _draw(curves: Prediction, model: NeuralSurv, cohort: Cohort, times: np.ndarray, folder: Path) -> list[Path]:
+def _draw(
+    curves: Prediction, model: NeuralSurv, cohort: SimulatedCohort, times: np.ndarray, folder: Path
+) -> list[Path]:
     import matplotlib
     from matplotlib import pyplot
 

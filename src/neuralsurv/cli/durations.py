@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.cli.settings import UNITS
-from neuralsurv.data.outcome import rows_phrase
+from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 
 _DAY = 86400.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from neuralsurv.cli.files import file_size
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import opened
-from neuralsurv.data.features import Column
+from neuralsurv.data.columns import Column
 from neuralsurv.names import printable
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data.outcome import rows_phrase
 from neuralsurv.data.outcome_advice import half_step, is_word, likely_events, plain_form
+from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 from neuralsurv.names import listed, suggestion
 

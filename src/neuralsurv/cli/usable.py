@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.cli.suspects import shortened
-from neuralsurv.data.features import Column
+from neuralsurv.data.columns import Column
 
 # A text column with more different values than this is hardly one of categories.
 _MANY = 20

@@ -1,4 +1,4 @@
-"""Text that is numbers written with a decimal comma."""
+"""Numbers written with a decimal comma, which a table holds as text."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from itertools import islice
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+,\d+|\d+|,\d+)([eE][+-]?\d+)?\s*$")
-# So many of the values must be numbers: the others may stand for missing ones.
+# The share of the values that must be numbers: the others may stand for missing ones.
 _NEARLY_ALL = 0.9
 _MOST_LOOKED_AT = 10_000
 
 
 def decimal_comma(values: Iterable[object]) -> str | None:
-    """Return an example if the values are text that nearly always is a number with a decimal comma, else None.
+    """Return an example if nearly all values are text of numbers with a decimal comma, else None.
 
     Parameters
     ----------

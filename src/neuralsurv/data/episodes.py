@@ -1,4 +1,4 @@
-"""Episodes: the pieces (entry, time] of people whose covariates change, tied together by a subject id."""
+"""Episodes: the intervals (entry, time] of a subject whose covariates change, joined by a subject id."""
 
 from __future__ import annotations
 
@@ -7,16 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data.outcome import rows_phrase
+from neuralsurv.data.row_values import as_vector, rows_phrase
 from neuralsurv.errors import InputError
-
-
-def as_subjects(subject: Any) -> np.ndarray:
-    """Return whose episode each row is as an array."""
-    try:
-        return np.asarray(subject)
-    except ValueError as error:
-        raise InputError(f"id cannot be read as one value for each row: {error}") from error
 
 
 def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.ndarray | None) -> np.ndarray:
@@ -36,9 +28,9 @@ def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.
     ndarray of shape (N,)
         The subjects as an array.
     """
-    who = as_subjects(subject)
-    if who.ndim != 1 or len(who) != len(time):
-        raise InputError(f"id has shape {who.shape}, but there are {len(time)} rows; give one id a row.")
+    who = as_vector(subject, "id")
+    if len(who) != len(time):
+        raise InputError(f"id has {len(who)} values, but there are {len(time)} rows; give one id per row.")
     gone = np.asarray(pd.isna(who))
     if gone.any():
         raise InputError(f"id is missing in {rows_phrase(gone)}; every episode needs the subject it belongs to.")

@@ -1,4 +1,4 @@
-"""Covariates as users hold them (tables of any library, matrices, parts) become one DataFrame."""
+"""Covariates in any accepted form (data frames of any library, matrices, parts) become one DataFrame."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data.parts import as_array, as_cells, container_of, is_tabular, named_parts
+from neuralsurv.data.parts import as_array, as_cells, container_of, is_data_frame, is_tabular, named_parts
+from neuralsurv.data.row_values import masked_to_none
 from neuralsurv.errors import InputError
-
-
-def is_table(X: Any) -> bool:
-    """Return whether the columns of X have names of their own."""
-    return isinstance(X, pd.DataFrame) or hasattr(X, "__dataframe__")
 
 
 def as_frame(X: Any) -> pd.DataFrame:
@@ -30,7 +26,7 @@ def as_frame(X: Any) -> pd.DataFrame:
         return _native(X)
     if container_of(X) != "table":
         return _join_parts(named_parts(X))
-    if is_table(X):
+    if is_data_frame(X):
         with warnings.catch_warnings():
             # Newer versions announce that the interchange protocol will give way to Arrow's; this call then uses that.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -48,7 +44,7 @@ def part_columns(name: str, part: Any) -> dict[str, Any]:
     """Return the columns of one part by the names that they have in the joined table."""
     if not is_tabular(part):
         return {name: as_cells(part, name)}
-    if isinstance(part, pd.DataFrame) or is_table(part):
+    if is_data_frame(part):
         frame = as_frame(part)
         return {f"{name}.{column}": frame.iloc[:, k].array for k, column in enumerate(frame.columns)}
     array = as_array(part)
@@ -82,12 +78,12 @@ def _series(values: Any, index: pd.Index | None) -> pd.Series:
     try:
         return pd.Series(values, index=index)
     except OverflowError:
-        # A whole number beyond what a float holds, among words: left to whoever reads the column.
+        # A whole number beyond the range of floats, among words: refused later, when the column is read.
         return pd.Series(values, index=index, dtype=object)
 
 
 def _native(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose numbers have the byte order of this machine; pandas can hold others but not select rows."""
+    """Return a table in the byte order of this machine: pandas can hold another one but cannot select rows of it."""
     foreign = {k: dtype for k, dtype in enumerate(frame.dtypes) if isinstance(dtype, np.dtype) and not dtype.isnative}
     if not foreign:
         return frame
@@ -105,8 +101,6 @@ def _as_matrix(X: Any) -> np.ndarray:
             array = np.asarray(X, dtype=object)
     except ValueError as error:
         raise InputError(f"X cannot be read as rows and columns: {error}; give every row the same length.") from error
-    if array.dtype.kind == "c":
-        raise InputError("Complex data not supported: X holds complex numbers; give real ones.")
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if array.ndim != 2:
@@ -114,7 +108,4 @@ def _as_matrix(X: Any) -> np.ndarray:
             f"X has {array.ndim} dimension(s), shape {array.shape}; it needs two, rows and columns. Reshape your data: "
             "X.reshape(-1, 1) for a single covariate, X.reshape(1, -1) for a single row."
         )
-    if isinstance(X, np.ma.MaskedArray):
-        array = array.astype(object)
-        array[np.ma.getmaskarray(X)] = None
-    return array
+    return masked_to_none(array, X)

@@ -1,4 +1,4 @@
-"""Outcome: what was observed of each row, read from every accepted form of y. The messages live here."""
+"""The outcome of each row (time, event, entry, weight), read from every accepted form of y."""
 
 from __future__ import annotations
 
@@ -10,77 +10,25 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.data.outcome_advice import codes_advice, is_word, words_advice, zero_advice
+from neuralsurv.data.row_values import as_numbers, as_vector, check_finite, rows_phrase
 from neuralsurv.errors import InputError
+from neuralsurv.names import check_known
 
 _NAMES = ("time", "event", "entry", "weight")
-# The largest time lies between these, so that twice as much, and a rate for one unit, are numbers too.
+# The largest time lies between these, so that twice the time and the rate per unit of time are finite.
 _LEAST_TIME, _MOST_TIME = 1e-300, 1e300
 # Weights count rows; with more of them than this in all, a row of weight 1 is lost in the rounding.
 _MOST_WEIGHT = 1e12
 
 
-def rows_phrase(bad: np.ndarray) -> str:
-    """Say how many rows are meant and which come first."""
-    where = np.flatnonzero(bad)
-    shown = ", ".join(str(i) for i in where[:5]) + (", …" if len(where) > 5 else "")
-    return f"{len(where)} {'row' if len(where) == 1 else 'rows'} (row {shown})"
-
-
-def _array(values: Any, name: str) -> np.ndarray:
-    """Return `values` as a one-dimensional array."""
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise InputError(f"{name} cannot be read as one value for each row: {error}") from error
-    if isinstance(values, np.ma.MaskedArray):
-        array = array.astype(object)
-        array[np.ma.getmaskarray(values)] = None
-    if array.ndim == 2 and 1 in array.shape:
-        array = array.reshape(-1)
-    if array.ndim != 1:
-        raise InputError(f"{name} has {array.ndim} dimensions; give one value for each row.")
-    return array
-
-
-def _numbers(values: Any, name: str) -> np.ndarray:
-    """Return `values` as a new one-dimensional float64 array, NaN where missing."""
-    array = _array(values, name)
-    try:
-        with np.errstate(all="ignore"):
-            # Inference sees what an array of objects holds; `to_numeric` reads dates as nanoseconds since 1970.
-            series = pd.Series(array).infer_objects()
-            if series.dtype.kind not in "mMc":
-                return np.array(pd.to_numeric(series).to_numpy(dtype=np.float64, na_value=np.nan))
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"{name} cannot be read as numbers: {error}. Convert the column first.") from error
-    if series.dtype.kind == "c":
-        raise InputError(f"{name} holds complex numbers; give real ones.")
-    raise InputError(
-        f"{name} holds dates or durations of type {series.dtype}; turn them into numbers first, "
-        "for example days since entry: (end - start).dt.days."
-    )
-
-
-def _check_finite(values: np.ndarray, name: str) -> None:
-    if np.isnan(values).any():
-        raise InputError(
-            f"column {name!r} is missing (NaN) in {rows_phrase(np.isnan(values))}; drop these rows or fill them in: "
-            f"df = df.dropna(subset=[{name!r}])."
-        )
-    if np.isinf(values).any():
-        raise InputError(
-            f"column {name!r} is infinite in {rows_phrase(np.isinf(values))}; drop these rows or enter the true value."
-        )
-
-
 def _event_flags(values: Any, name: str) -> np.ndarray:
     label = f"column {name!r}"
-    array = _array(values, label)
+    array = as_vector(values, label)
     if array.dtype == np.bool_:
         return array.copy()
     _refuse_words(array, name)
-    numbers = _numbers(array, label)
-    _check_finite(numbers, name)
+    numbers = as_numbers(array, label)
+    check_finite(numbers, name)
     bad = (numbers != 0) & (numbers != 1)
     if bad.any():
         example = numbers[bad][0]
@@ -96,16 +44,36 @@ def _refuse_words(array: np.ndarray, name: str) -> None:
         return
     words = sorted({str(value) for value in array if isinstance(value, str) and is_word(value)})
     if words:
-        # First: a comparison with a word would make a gap a censored row.
-        _check_finite(np.where(pd.isna(array), np.nan, 0.0), name)
+        # Checked first: the advice below compares with a word, and would turn a missing value into a censored row.
+        check_finite(np.where(pd.isna(array), np.nan, 0.0), name)
         shown = ", ".join(map(repr, words[:10])) + (", …" if len(words) > 10 else "")
         raise InputError(
             f"column {name!r} must be 0/1 or True/False, but holds words ({shown}); {words_advice(name, words)}."
         )
 
 
-def _check_sizes(time: np.ndarray, entry: np.ndarray, weight: np.ndarray, label: Sequence[str]) -> None:
-    """Refuse numbers with which nothing can be computed: times are divided by the largest, weights are added up."""
+def _check_signs(time: np.ndarray, entry: np.ndarray, weight: np.ndarray, names: Sequence[str]) -> None:
+    """Refuse rows without time under observation, and negative numbers."""
+    label = [f"column {name!r}" for name in names]
+    if (time <= 0).any():
+        raise InputError(
+            f"{label[0]} is zero or negative in {rows_phrase(time <= 0)}; a row must be observed for some time. "
+            f"{zero_advice(names[0], time)}"
+        )
+    if (entry < 0).any():
+        raise InputError(f"{label[2]} is negative in {rows_phrase(entry < 0)}; time starts at 0.")
+    if (entry >= time).any():
+        raise InputError(
+            f"{label[2]} is not before {label[0]} in {rows_phrase(entry >= time)}; "
+            "a row must be observed for some time after it enters. Drop or correct these rows."
+        )
+    if (weight < 0).any():
+        raise InputError(f"{label[3]} is negative in {rows_phrase(weight < 0)}; weights count rows and start at 0.")
+
+
+def _check_sizes(time: np.ndarray, entry: np.ndarray, weight: np.ndarray, names: Sequence[str]) -> None:
+    """Refuse numbers that are too large or too small: times are divided by the largest, weights are added up."""
+    label = [f"column {name!r}" for name in names]
     longest = time.max()
     if not _LEAST_TIME <= longest <= _MOST_TIME:
         raise InputError(
@@ -181,36 +149,21 @@ class Outcome:
             What to call the four columns in messages.
         """
         label = [f"column {name!r}" for name in names]
-        times = _numbers(time, label[0])
+        times = as_numbers(time, label[0])
         if len(times) == 0:
             raise InputError(f"{label[0]} is empty: there are no rows to fit.")
         flags = _event_flags(event, names[1])
-        entries = np.zeros_like(times) if entry is None else _numbers(entry, label[2])
-        weights = np.ones_like(times) if weight is None else _numbers(weight, label[3])
+        entries = np.zeros_like(times) if entry is None else as_numbers(entry, label[2])
+        weights = np.ones_like(times) if weight is None else as_numbers(weight, label[3])
         for values, name in ((flags, label[1]), (entries, label[2]), (weights, label[3])):
             if len(values) != len(times):
                 raise InputError(
-                    f"{name} has {len(values)} rows but {label[0]} has {len(times)}; both need one value a row."
+                    f"{name} has {len(values)} rows but {label[0]} has {len(times)}; both need one value per row."
                 )
         for values, name in ((times, names[0]), (entries, names[2]), (weights, names[3])):
-            _check_finite(values, name)
-        if (times <= 0).any():
-            raise InputError(
-                f"{label[0]} is zero or negative in {rows_phrase(times <= 0)}; a row must be observed for some time. "
-                f"{zero_advice(names[0], times)}"
-            )
-        if (entries < 0).any():
-            raise InputError(f"{label[2]} is negative in {rows_phrase(entries < 0)}; time starts at 0.")
-        if (entries >= times).any():
-            raise InputError(
-                f"{label[2]} is not before {label[0]} in {rows_phrase(entries >= times)}; "
-                "a row must be observed for some time after it enters. Drop or correct these rows."
-            )
-        if (weights < 0).any():
-            raise InputError(
-                f"{label[3]} is negative in {rows_phrase(weights < 0)}; weights count rows and start at 0."
-            )
-        _check_sizes(times, entries, weights, label)
+            check_finite(values, name)
+        _check_signs(times, entries, weights, names)
+        _check_sizes(times, entries, weights, names)
         return cls(times, flags, entries, weights)
 
     @classmethod
@@ -220,8 +173,8 @@ class Outcome:
         """Read an outcome from named columns of a DataFrame."""
         columns = []
         for name in (time, event, entry, weight):
-            if name is not None and name not in frame.columns:
-                raise InputError(f"there is no column {name!r}; the columns are {', '.join(map(str, frame.columns))}.")
+            if name is not None:
+                check_known(name, list(frame.columns), what="column")
             columns.append(None if name is None else frame[name])
         names = [name or default for name, default in zip((time, event, entry, weight), _NAMES, strict=True)]
         return cls.from_arrays(*columns, names=names)
@@ -250,12 +203,11 @@ class Outcome:
             )
         if isinstance(y, np.ndarray) and y.dtype.names is not None:
             return cls._from_structured(y, entry, weight)
-        if isinstance(y, tuple) and len(y) == 2:
-            return cls.from_arrays(y[0], y[1], entry, weight)
-        if isinstance(y, tuple) and len(y) == 3:
-            if entry is not None:
+        if isinstance(y, tuple) and len(y) in (2, 3):
+            *own_entry, time, event = y
+            if own_entry and entry is not None:
                 raise InputError("entry is given twice: in the triple (entry, time, event) and as an argument.")
-            return cls.from_arrays(y[1], y[2], y[0], weight)
+            return cls.from_arrays(time, event, own_entry[0] if own_entry else entry, weight)
         raise InputError(
             f"y of type {type(y).__name__} is not understood. Give a structured array with a bool event field and a "
             "time field, a pair (time, event), a triple (entry, time, event), or a DataFrame with columns "
@@ -277,7 +229,7 @@ class Outcome:
         )
 
     def check_fittable(self) -> None:
-        """Refuse a cohort from which no hazard can be learned."""
+        """Refuse a cohort with too few rows or no event."""
         if len(self) < 2:
             raise InputError("there is only 1 row (n_samples=1); a survival model needs at least 2.")
         if not (self.event & (self.weight > 0)).any():
@@ -288,7 +240,7 @@ class Outcome:
             )
 
     def select(self, rows: np.ndarray) -> Outcome:
-        """Return the outcome of some rows."""
+        """Return the outcome of the given rows."""
         return Outcome(self.time[rows], self.event[rows], self.entry[rows], self.weight[rows])
 
     def event_weight(self) -> float:

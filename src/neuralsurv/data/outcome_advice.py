@@ -1,4 +1,4 @@
-"""What to type about an outcome that cannot be read as it is: R's codes, words, rows of length 0."""
+"""Advice for outcomes that cannot be used as they are: R's event codes, words, times of 0."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plain_form(value: str) -> str:
 
 
 def is_word(value: str) -> bool:
-    """Return whether a text is there and is no number."""
+    """Return whether a text is neither blank nor a number."""
     try:
         float(value)
     except ValueError:
@@ -48,7 +48,7 @@ def is_word(value: str) -> bool:
 
 
 def likely_events(values: Sequence[str]) -> list[str]:
-    """Return the value that most likely means the event, in all its spellings, for a message: never to read data by.
+    """Return the value that most likely means the event, in all its spellings; only for messages.
 
     Examples
     --------
@@ -63,17 +63,17 @@ def likely_events(values: Sequence[str]) -> list[str]:
 
 
 def words_advice(name: str, words: Sequence[str]) -> str:
-    """Return what to type in Python for an event column of words."""
+    """Return the Python code that repairs an event column of words."""
     found = likely_events(words)
     test = f" == {found[0]!r}" if len(found) == 1 else f".isin({found!r})"
     return f"say which of them mean the event, for example df[{name!r}] = df[{name!r}]{test}"
 
 
 def codes_advice(name: str, numbers: np.ndarray) -> str:
-    """Return what to type in Python for an event column with numbers other than 0 and 1."""
+    """Return the Python code that repairs an event column with numbers other than 0 and 1."""
     found = np.unique(numbers)
     if len(found) > _MOST_CODES:
-        return f"it has {len(found)} different values and is no event column; check the name"
+        return f"it has {len(found)} different values and does not look like an event column; check the name"
     r = "R codes censored as 1 and the event as 2: " if found.tolist() == [1, 2] else ""
     return f"{r}say which value means the event, for example df[{name!r}] = df[{name!r}] == {found[-1]:g}"
 
@@ -94,7 +94,7 @@ def half_step(times: np.ndarray) -> float:
 
 
 def zero_advice(name: str, times: np.ndarray) -> str:
-    """Return what to type in Python where times are 0 or negative."""
+    """Return the Python code that repairs times that are 0 or negative."""
     drop = f"Drop these rows: df = df[df[{name!r}] > 0]"
     if (times < 0).any():
         return f"{drop}; or correct them."

@@ -1,4 +1,4 @@
-"""A table and its outcome, in any of the forms in which a fit takes them."""
+"""A table and its outcome, in any of the forms that `fit` accepts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data.episodes import as_subjects
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
+from neuralsurv.data.row_values import as_vector
 from neuralsurv.errors import InputError
+from neuralsurv.names import check_known
 
 # What pandas calls a column without a name in the header.
 _UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*|)$")
 
 
 def require_rows(rows: int, name: str, count: int) -> None:
-    """Refuse an array that has not one value for each row of X."""
+    """Refuse an array that does not have one value for each row of X."""
     if rows != count:
         raise InputError(f"X has {rows} rows but {name} has {count}; both need one for each row.")
 
@@ -35,7 +36,7 @@ def _refuse_row_numbers(frame: pd.DataFrame) -> None:
     for name in frame.columns:
         if isinstance(name, str) and _UNNAMED.match(name) and numbers_rows(frame[name]):
             raise InputError(
-                f"column {name!r} numbers the {len(frame)} rows and is no covariate; leave it out: "
+                f"column {name!r} numbers the {len(frame)} rows and is not a covariate; leave it out: "
                 f"df = df.drop(columns={name!r}), or read the file with pd.read_csv(…, index_col=0). If it is one, "
                 "give it a name."
             )
@@ -44,20 +45,19 @@ def _refuse_row_numbers(frame: pd.DataFrame) -> None:
 def read_table(
     X: Any, y: Any, given: dict[str, Any]
 ) -> tuple[pd.DataFrame, Outcome, np.ndarray | None, dict[str, str]]:
-    """Return covariates, outcome, subjects and the names of the columns that are no covariates.
+    """Return covariates, outcome, subjects, and by role the names of the columns that are not covariates.
 
     Parameters
     ----------
     X, y
         As in `NeuralSurv.fit`.
     given : dict
-        What `fit` was given as time, event, entry, weight and id: a name of a column of X, an array, or None.
+        The arguments time, event, entry, weight and id of `fit`: the name of a column of X, an array, or None.
     """
     frame = as_frame(X)
     named = {role: name for role, name in given.items() if isinstance(name, str)}
     for name in named.values():
-        if name not in frame.columns:
-            raise InputError(f"there is no column {name!r}; the columns are {', '.join(map(str, frame.columns))}.")
+        check_known(name, list(frame.columns), what="column")
     values = {role: frame[named[role]] if role in named else value for role, value in given.items()}
     if y is not None:
         if given["time"] is not None or given["event"] is not None:
@@ -73,7 +73,7 @@ def read_table(
         columns = [values[role] for role in roles]
         outcome = Outcome.from_arrays(*columns, names=[named.get(role, role) for role in roles])
     require_rows(len(frame), "y", len(outcome))
-    subject = None if values["id"] is None else as_subjects(values["id"])
+    subject = None if values["id"] is None else as_vector(values["id"], "id")
     if subject is not None:
         require_rows(len(frame), "id", len(subject))
     covariates = frame.drop(columns=list(named.values()))

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from neuralsurv.data.features import Column, Encoding
+from neuralsurv.data.columns import Column
+from neuralsurv.data.features import Encoding
 from neuralsurv.errors import InputError, NeuralSurvWarning, StorageError
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.fitted import Fitted

@@ -30,7 +30,7 @@ def _probe(layout: Layout) -> tuple[Tensor, Tensor]:
     """Return made-up times and rows: normal numbers, and zeros for whole ones, which may be places in a list."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(_PROBES, layout.width, generator=generator, dtype=torch.float64)
-    for block in layout.blocks:
+    for block in layout.parts:
         if block.whole:
             x[:, block.start : block.stop] = 0
     return torch.linspace(0, 1, _PROBES, dtype=torch.float64), x

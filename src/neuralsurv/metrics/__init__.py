@@ -1,4 +1,4 @@
-"""Measures of how good predicted survival curves are.
+"""Scores of predicted survival curves.
 
 Every function takes plain arrays, so that predictions of any software can be scored. Curves come as a table of survival
 probabilities, one row for each person, one column for each time of a strictly increasing grid. What is not defined is

@@ -1,4 +1,4 @@
-"""Brier score: the squared error of predicted survival, with censored rows made up for by weights."""
+"""Brier score: the squared error of predicted survival, weighted by the inverse probability of censoring."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def brier_score(
     weight: Any = None,
     train_weight: Any = None,
 ) -> np.ndarray:
-    """Return the Brier score at each time: 0 is perfect, and 0.25 is that of a coin.
+    """Return the Brier score at each time: 0 is perfect, and a constant prediction of 0.5 scores 0.25.
 
     BS(t) = mean over rows of S(t|x)² / G(t_i−) for those with the event by t, (1 − S(t|x))² / G(t) for those still
-    watched after t, and 0 for those censored by t, for whom the others of their kind are weighted up. G is the
-    Kaplan–Meier estimate of the chance not to be censored, from the training rows, with events before censorings where
-    they share a time; G(t−) is its left limit. A row with the event at exactly t has had it.
+    under observation after t, and 0 for those censored by t, whom the weights of the others make up for. G is the
+    Kaplan–Meier estimate of the probability of being uncensored, from the training rows, with events before censorings
+    where they share a time; G(t−) is its left limit. A row with the event at exactly t counts as having had it.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def brier_score(
     train_time, train_event : array-like of shape (m,)
         Training rows, or any rows with the same censoring.
     weight : array-like of shape (n,), optional
-        Row weights; the mean is a weighted one. A row of weight 2 counts as the row twice.
+        Row weights of the mean. A row of weight 2 counts as the row twice.
     train_weight : array-like of shape (m,), optional
         Weights of the training rows.
 
@@ -53,7 +53,7 @@ def brier_score(
     Raises
     ------
     InputError
-        If a weight that is needed is not defined: somebody is still watched at a grid time after the training
+        If a censoring weight is not defined: a row is still under observation at a grid time after the training
         follow-up (or where G is 0), or has the event after it and before the end of the grid. If at a grid time all
         rows have been censored, so that there is nothing to score. If a curve has NaN, leaves [0, 1] or rises.
 

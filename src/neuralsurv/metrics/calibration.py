@@ -1,4 +1,4 @@
-"""Calibration of whole curves: whether predicted probabilities come true as often as they say."""
+"""Calibration of whole curves: whether events happen as often as the predicted probabilities say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtrc
 
-from neuralsurv.data.outcome import rows_phrase
+from neuralsurv.arguments import whole_number
+from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 from neuralsurv.metrics.curves import TOLERANCE, Curves, as_floats, check_outcome
 from neuralsurv.metrics.kaplan_meier import survival_curve
@@ -34,7 +35,7 @@ class DCalibration:
 
 
 def d_calibration(event: Any, survival_at_time: Any, *, bins: int = 10, weight: Any = None) -> DCalibration:
-    """Test whether S(T|x) at people's own event times is uniform, as it is for the true curves.
+    """Test whether the predicted survival at the event times is uniform, as it is for the true curves.
 
     Each event counts 1 in the bin of its survival probability; bin k of B is [k/B, (k+1)/B), the last one closed. A
     row censored at survival c is known only to have its event at a lower one, which under calibration is uniform on
@@ -80,13 +81,13 @@ def d_calibration(event: Any, survival_at_time: Any, *, bins: int = 10, weight: 
     """
     chance = check_probabilities(survival_at_time, "survival_at_time")
     outcome = check_outcome(np.ones(len(chance)), event, None, weight, names=("survival_at_time", "event", "weight"))
-    check_bins(bins)
+    whole_number("bins", bins, least=2)
     position = np.searchsorted(np.arange(1, bins) / bins, chance, side="right")
     histogram = np.bincount(position[outcome.event], weights=outcome.weight[outcome.event], minlength=bins).astype(
         np.float64
     )
-    lone = ~outcome.event & (chance == 0)
-    histogram[0] += outcome.weight[lone].sum()
+    censored_at_zero = ~outcome.event & (chance == 0)
+    histogram[0] += outcome.weight[censored_at_zero].sum()
     spread = ~outcome.event & (chance > 0)
     height = outcome.weight[spread] / chance[spread]
     inside = height * (chance[spread] - position[spread] / bins)
@@ -165,14 +166,8 @@ def km_calibration(
     return float(np.sum(np.diff(edges) * (left**2 + left * right + right**2) / 3) / until)
 
 
-def check_bins(bins: int) -> None:
-    """Refuse a number of bins that is none."""
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 2:
-        raise InputError(f"bins={bins!r} must be a whole number of at least 2.")
-
-
 def check_probabilities(values: Any, name: str) -> np.ndarray:
-    """Return one probability for each row, rounding of up to 1e-6 outside [0, 1] taken away."""
+    """Return one probability for each row, clipped to [0, 1] if it lies up to 1e-6 outside by rounding."""
     chance = as_floats(values, name)
     if chance.ndim != 1 or len(chance) == 0:
         raise InputError(f"{name} has shape {chance.shape}; give one probability for each row.")
@@ -180,5 +175,5 @@ def check_probabilities(values: Any, name: str) -> np.ndarray:
         raise InputError(f"{name} is missing (NaN) in {rows_phrase(np.isnan(chance))}; no value is filled in.")
     outside = (chance < -TOLERANCE) | (chance > 1 + TOLERANCE)
     if outside.any():
-        raise InputError(f"{name} is outside [0, 1] in {rows_phrase(outside)}; give probabilities to survive.")
+        raise InputError(f"{name} is outside [0, 1] in {rows_phrase(outside)}; give survival probabilities.")
     return np.asarray(np.clip(chance, 0.0, 1.0))

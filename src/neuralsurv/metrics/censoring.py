@@ -1,4 +1,4 @@
-"""Inverse-probability-of-censoring weights from the training rows, and where they are not defined."""
+"""Inverse-probability-of-censoring weights (IPCW) from the training rows, and where they are not defined."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def censoring_horizon(train_time: Any, train_event: Any, *, train_weight: Any = 
     """Return the largest training time at which censoring weights are defined.
 
     That is the last training time, or if a censored row has it the one before: there G, the Kaplan–Meier estimate of
-    the chance not to be censored, comes down to 0. Brier scores are defined at grid times up to the horizon, and
+    the probability of being uncensored, reaches 0. Brier scores are defined at grid times up to the horizon, and
     weighted concordance indices with `tau` up to it, whatever the rows that are scored.
 
     Parameters
@@ -55,7 +55,7 @@ def censoring_horizon(train_time: Any, train_event: Any, *, train_weight: Any = 
 
 
 def event_weights(censoring: KaplanMeierCurve, time: np.ndarray, advice: str) -> np.ndarray:
-    """Return 1 / G(t−) for rows with the event at `time`: the chance that it could be seen is that of C ≥ t."""
+    """Return 1 / G(t−) for rows with the event at `time`: it is observed with the probability of C ≥ t."""
     beyond = time > censoring.last
     if beyond.any():
         raise InputError(
@@ -66,13 +66,13 @@ def event_weights(censoring: KaplanMeierCurve, time: np.ndarray, advice: str) ->
 
 
 def survivor_weights(censoring: KaplanMeierCurve, times: np.ndarray, needed: np.ndarray) -> np.ndarray:
-    """Return 1 / G(t) for rows event-free at grid times, 0 where there is nobody (`needed` is False)."""
+    """Return 1 / G(t) for rows free of the event at grid times, 0 where there are none (`needed` is False)."""
     chance = np.where(times > censoring.last, 0.0, censoring.after(times))
     undefined = needed & (chance == 0)
     if undefined.any():
         raise InputError(
             f"{int(undefined.sum())} of the {len(times)} times (the first is {times[undefined][0]:g}) cannot be "
-            "scored: no training row is watched beyond them, so the censoring weight is not defined, but rows to "
+            "scored: no training row is followed beyond them, so the censoring weight is not defined, but rows to "
             "score are. Let the grid end at censoring_horizon(train_time, train_event) or before."
         )
     return np.divide(1.0, chance, out=np.zeros(len(times)), where=needed)

@@ -1,7 +1,7 @@
 """Concordant pairs of survival curves, for Antolini's index: exact, without a table of all pairs.
 
-The index asks, at the time t_i of every event, which of the curves of those who live on lie above the curve of i. With
-n rows and D events that is n × D readings of a curve. Most of them need not be made. Events are taken in blocks that
+The index asks, at the time t_i of every event, which curves of the rows that outlive i lie above the curve of i. With n
+rows and D events that is n × D evaluations of a curve. Most of them can be avoided. Events are taken in blocks that
 follow each other in time within one interval of the grid, where all curves are straight lines. Between the first and
 the last event of the block a line stays between its two end values, and so does its distance from a common line, the
 mean of all. So after sorting the block's own values by their distance from the common line, a curve is surely above all
@@ -28,7 +28,7 @@ _MARGIN = 1e-12
 
 @dataclass(frozen=True)
 class _Lines:
-    """Straight lines over one interval of the grid: everybody's value at its two ends."""
+    """The curves over one interval of the grid, where they are straight lines: their values at its two ends."""
 
     start: np.ndarray
     end: np.ndarray
@@ -41,8 +41,8 @@ class _Lines:
 
 
 @dataclass(frozen=True)
-class _Block:
-    """Events that follow each other in time, within one interval of the grid: positions, values, what each counts."""
+class _EventBlock:
+    """Consecutive events within one interval of the grid: times, positions in it, own survival, weights of pairs."""
 
     time: np.ndarray
     fraction: np.ndarray
@@ -51,7 +51,7 @@ class _Block:
 
 
 def concordant_curves(outcome: Outcome, curves: Curves, counted: np.ndarray, pair: np.ndarray) -> float:
-    """Return what the concordant pairs count together, ties half.
+    """Return the total weight of the concordant pairs, ties counted half.
 
     Parameters
     ----------
@@ -72,16 +72,16 @@ def concordant_curves(outcome: Outcome, curves: Curves, counted: np.ndarray, pai
     total = 0.0
     for first, last in _blocks(knot):
         if first == 0 or knot[first] != knot[first - 1]:
-            everybody = _Lines(curves.column(knot[first]).copy(), curves.column(knot[first] + 1).copy())
+            lines = _Lines(curves.column(knot[first]).copy(), curves.column(knot[first] + 1).copy())
         rows, part = events[first:last], fraction[first:last]
-        block = _Block(outcome.time[rows], part, everybody.take(rows).at(part), pair[rows])
-        all_along, partly = _present(outcome, block.time[0], block.time[-1])
-        total += _come_and_go(outcome, block, everybody, partly)
+        block = _EventBlock(outcome.time[rows], part, lines.take(rows).at(part), pair[rows])
+        throughout, partly = _present(outcome, block.time[0], block.time[-1])
+        total += _partly_present(outcome, block, lines, partly)
         # Equal curves are one curve with the weight of all.
-        weight = np.bincount(which[all_along], weights=outcome.weight[all_along], minlength=len(curve))
+        weight = np.bincount(which[throughout], weights=outcome.weight[throughout], minlength=len(curve))
         there = np.flatnonzero(weight)
         if len(there):
-            total += _above(block, everybody.take(curve[there]), weight[there])
+            total += _present_throughout(block, lines.take(curve[there]), weight[there])
     return total
 
 
@@ -115,21 +115,21 @@ def _present(outcome: Outcome, first: float, last: float) -> tuple[np.ndarray, n
     return np.flatnonzero(outlives & entered), np.flatnonzero(some)
 
 
-def _come_and_go(outcome: Outcome, block: _Block, everybody: _Lines, rows: np.ndarray) -> float:
-    """Return what concordant pairs count with rows that are there for a part of the block."""
+def _partly_present(outcome: Outcome, block: _EventBlock, lines: _Lines, rows: np.ndarray) -> float:
+    """Return the weight of concordant pairs with rows that are at risk during a part of the block only."""
     total = 0.0
     for part in row_blocks(len(rows), len(block.time)):
         chosen = rows[part]
         time, event, entry = (values[chosen, None] for values in (outcome.time, outcome.event, outcome.entry))
         compared = ((time > block.time) | ((time == block.time) & ~event)) & (entry < block.time)
-        lines = everybody.take(chosen)
-        values = between(lines.start[:, None], lines.end[:, None], block.fraction)
+        own = lines.take(chosen)
+        values = between(own.start[:, None], own.end[:, None], block.fraction)
         total += float(outcome.weight[chosen] @ (compared * _score(values, block.own)) @ block.pair)
     return total
 
 
-def _above(block: _Block, lines: _Lines, weight: np.ndarray) -> float:
-    """Return what concordant pairs count with lines that are there all along the block."""
+def _present_throughout(block: _EventBlock, lines: _Lines, weight: np.ndarray) -> float:
+    """Return the weight of concordant pairs with curves that are at risk during the whole block."""
     low, high = block.fraction[0], block.fraction[-1]
     first, last = lines.at(low), lines.at(high)
     middle = float(first.mean()), float(last.mean())

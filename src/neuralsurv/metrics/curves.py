@@ -1,4 +1,4 @@
-"""Predicted survival curves on a grid of times: checked, and read between the times."""
+"""Predicted survival curves on a grid of times: checked, and interpolated between the times."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from neuralsurv.data.outcome import Outcome, rows_phrase
+from neuralsurv.data.outcome import Outcome
+from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 
 # Rounding of models that work in single precision; more than this is a mistake.
 TOLERANCE = 1e-6
-# Numbers that are worked on at once: a temporary array takes 1 MiB, however many rows there are.
+# Size of temporary arrays in numbers, 1 MiB, however many rows there are.
 BLOCK = 2**17
 
 
@@ -37,13 +38,13 @@ class Curves:
 
     @classmethod
     def read(cls, survival: Any, times: Any, rows: int) -> Curves:
-        """Check what a user gave.
+        """Check the curves that a user gave.
 
         Parameters
         ----------
         survival : array-like of shape (n, T)
-            Survival of each row at each time. Numbers up to 1e-6 outside [0, 1] are rounding and are moved to its
-            ends; a rise of up to 1e-6 between two times is rounding and is left as it is.
+            Survival of each row at each time. Numbers up to 1e-6 outside [0, 1] are rounding and are clipped; a rise
+            of up to 1e-6 between two times is rounding and is left as it is.
         times : array-like of shape (T,)
             Strictly increasing times from 0 on.
         rows : int
@@ -71,7 +72,7 @@ class Curves:
                 "Before its first time a curve is 1."
             )
         if outside.any():
-            raise InputError(f"survival is outside [0, 1] in {rows_phrase(outside)}; give probabilities to survive.")
+            raise InputError(f"survival is outside [0, 1] in {rows_phrase(outside)}; give survival probabilities.")
         if rising.any():
             raise InputError(
                 f"survival rises over time in {rows_phrase(rising)}. If these are probabilities of the event, give "
@@ -96,12 +97,12 @@ class Curves:
         return knot, (time - self.knots[knot]) / width
 
     def column(self, knot: int) -> np.ndarray:
-        """Return all curves at a knot; the one after the last is taken as the last."""
+        """Return all curves at a knot; a position after the last knot means the last."""
         column = min(knot, len(self.knots) - 1) - self.start
         return np.ones(len(self.table)) if column < 0 else self.table[:, column]
 
     def own(self, knot: np.ndarray) -> np.ndarray:
-        """Return each curve at its own knot; the one after the last is taken as the last."""
+        """Return each curve at its own knot; a position after the last knot means the last."""
         column = np.minimum(knot, len(self.knots) - 1) - self.start
         values = self.table[np.arange(len(self.table)), np.maximum(column, 0)]
         return np.asarray(np.where(column < 0, 1.0, values))
@@ -159,7 +160,7 @@ def as_floats(values: Any, name: str) -> np.ndarray:
 
 
 def check_grid(times: Any) -> np.ndarray:
-    """Return the times of a grid, or say what is wrong with them."""
+    """Return the times of a grid as an array, or refuse them."""
     grid = as_floats(times, "times")
     if grid.ndim != 1 or len(grid) == 0:
         raise InputError(f"times has shape {grid.shape}; give one or more times in a flat list.")
@@ -181,12 +182,12 @@ def check_outcome(
     """Return the outcome of rows; `names` are what time, event and weight are called in messages."""
     outcome = Outcome.from_arrays(time, event, entry, weight, names=(*names[:2], "entry", names[2]))
     if not (outcome.weight > 0).any():
-        raise InputError(f"column {names[2]!r} is 0 in all {len(outcome)} rows: there is nobody to score.")
+        raise InputError(f"column {names[2]!r} is 0 in all {len(outcome)} rows: there are no rows to score.")
     return outcome
 
 
 def row_blocks(rows: int, width: int) -> Iterator[slice]:
-    """Cut rows of `width` numbers into blocks of bounded size."""
+    """Split rows of `width` numbers into blocks of at most `BLOCK` numbers."""
     step = max(1, BLOCK // max(width, 1))
     for first in range(0, rows, step):
         yield slice(first, min(first + step, rows))

@@ -1,4 +1,4 @@
-"""Concordance: whether people with the event earlier get the higher risk, or the lower survival curve.
+"""Concordance: whether rows with an earlier event have the higher predicted risk, or the lower survival curve.
 
 Three indices, one rule for pairs. A pair (i, j) is comparable if i has the event and j is observed for longer: at a
 later time, or censored at the same time, when it is known to outlive i. Two events at one time are not comparable. With
@@ -82,8 +82,8 @@ def uno_concordance(
     """Return Uno's concordance index: Harrell's, with pairs weighted so that it does not depend on censoring.
 
     A comparable pair (i, j), as in :func:`harrell_concordance`, counts 1 / G(t_i−)², where G is the Kaplan–Meier
-    estimate of the chance not to be censored, from the training rows (events before censorings where they share a
-    time), and t_i− is just before i's event.
+    estimate of the probability of being uncensored, from the training rows (events before censorings where they share
+    a time), and t_i− is just before i's event.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def uno_concordance(
     0.381
     """
     outcome = check_outcome(time, event, None, weight)
-    counted = _before(outcome, tau)
+    counted = _counted_events(outcome, tau)
     pair = outcome.weight * _ipcw(outcome, counted, train_time, train_event, train_weight)
     return _index(outcome, _ranks(risk, len(outcome)), pair, tau)
 
@@ -158,7 +158,7 @@ def antolini_concordance(
         Row weights: a pair counts the product of its two.
     train_time, train_event, train_weight : array-like of shape (m,), optional
         If given, a pair counts 1 / G(t_i−)² as in :func:`uno_concordance`. Not together with `entry`: that censoring
-        weight is for rows that are watched from the start.
+        weight is for rows under observation from time 0.
     tau : float, optional
         Count only pairs whose event comes before `tau`.
 
@@ -193,14 +193,14 @@ def antolini_concordance(
     outcome = check_outcome(time, event, entry, weight)
     curves = Curves.read(survival, times, len(outcome))
     pair = outcome.weight
-    counted = _before(outcome, tau)
+    counted = _counted_events(outcome, tau)
     if (train_time is None) != (train_event is None):
         raise InputError("train_time and train_event belong together; give both or neither.")
     if train_time is not None:
         if entry is not None:
             raise InputError(
-                "entry and train_time are both given: censoring weights are for rows that are watched from the "
-                "start. Leave one of them out."
+                "entry and train_time are both given: censoring weights are for rows under observation from time 0. "
+                "Leave one of them out."
             )
         pair = pair * _ipcw(outcome, counted, train_time, train_event, train_weight)
     total = _comparable(outcome, counted, pair)
@@ -216,7 +216,7 @@ def _ranks(risk: Any, rows: int) -> np.ndarray:
     return np.asarray(np.unique(values, return_inverse=True)[1])
 
 
-def _before(outcome: Outcome, tau: float | None) -> np.ndarray:
+def _counted_events(outcome: Outcome, tau: float | None) -> np.ndarray:
     """Return which rows have an event that counts."""
     if tau is None:
         return outcome.event & (outcome.weight > 0)
@@ -226,7 +226,7 @@ def _before(outcome: Outcome, tau: float | None) -> np.ndarray:
 
 
 def _ipcw(outcome: Outcome, counted: np.ndarray, train_time: Any, train_event: Any, train_weight: Any) -> np.ndarray:
-    """Return 1 / G(t−)² for the events that count, 0 for everybody else."""
+    """Return 1 / G(t−)² for the events that count, 0 for all other rows."""
     censoring = training_censoring(train_time, train_event, train_weight)
     factor = np.zeros(len(outcome))
     factor[counted] = event_weights(censoring, outcome.time[counted], _SHORTER) ** 2
@@ -240,7 +240,7 @@ def _index(outcome: Outcome, rank: np.ndarray, pair: np.ndarray, tau: float | No
     itself among them. Each of the two sets is a prefix of an order of the rows, so that those with a lower rank in
     them are found by :func:`dominance_sums`.
     """
-    counted = _before(outcome, tau)
+    counted = _counted_events(outcome, tau)
     total = _comparable(outcome, counted, pair)
     mine = rank[counted]
     lower = np.zeros(len(mine))
@@ -259,23 +259,22 @@ def _compared(outcome: Outcome, counted: np.ndarray) -> list[tuple[int, np.ndarr
     # Events first where times are tied: a censored row outlives an event at its time, another event does not.
     by_time = np.lexsort((~outcome.event, outcome.time))
     before = np.searchsorted(outcome.time[by_time], moment, side="left")
-    tied_events = np.searchsorted(np.sort(outcome.time[outcome.event]), moment, side="right") - np.searchsorted(
-        np.sort(outcome.time[outcome.event]), moment, side="left"
-    )
+    event_times = np.sort(outcome.time[outcome.event])
+    tied_events = np.searchsorted(event_times, moment, side="right") - np.searchsorted(event_times, moment, side="left")
     return [(1, by_entry, entered), (-1, by_time, before + tied_events)]
 
 
 def _comparable(outcome: Outcome, counted: np.ndarray, pair: np.ndarray) -> float:
-    """Return what all comparable pairs count together, or refuse where there is none."""
+    """Return the total weight of all comparable pairs, or refuse where there is none."""
     others = np.zeros(int(counted.sum()))
     for sign, order, prefix in _compared(outcome, counted):
         others += sign * np.concatenate([[0.0], np.cumsum(outcome.weight[order])])[prefix]
-    # Sums of fractional weights in two orders differ by rounding where nobody is left.
+    # Sums of fractional weights in two orders differ by rounding where no row is left.
     others[others < 1e-12 * outcome.weight.sum()] = 0.0
     total = float((pair[counted] * others).sum())
     if total == 0:
         raise InputError(
-            f"no pair of the {len(outcome)} rows is comparable (an event with somebody observed for longer): "
+            f"no pair of the {len(outcome)} rows is comparable (an event, and a row observed for longer): "
             "the concordance index is not defined."
         )
     return total

@@ -1,4 +1,4 @@
-"""Sums over pairs in O(n log n): the weight of what comes early in one order and low in another."""
+"""Dominance sums in O(n log n): the weight of the rows that come early in one order and low in another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def dominance_sums(rank: np.ndarray, weight: np.ndarray, prefix: np.ndarray, limit: np.ndarray) -> np.ndarray:
-    """Return, for each query, the weight of those among the first `prefix` whose rank is below `limit`.
+    """Return, for each query, the total weight of the rows among the first `prefix` whose rank is below `limit`.
 
     Parameters
     ----------

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtrc
 
+from neuralsurv.arguments import whole_number
 from neuralsurv.errors import InputError
-from neuralsurv.metrics.calibration import check_bins, check_probabilities
+from neuralsurv.metrics.calibration import check_probabilities
 from neuralsurv.metrics.curves import check_outcome
 from neuralsurv.metrics.kaplan_meier import survival_curve
 
@@ -72,7 +73,7 @@ def one_calibration(
     Raises
     ------
     InputError
-        If in a group nobody is watched up to `at`, or its variance is 0 (with "greenwood": nobody, or everybody, has
+        If in a group no row is followed up to `at`, or its variance is 0 (with "greenwood": nobody, or everybody, has
         the event by then): use fewer bins, or another time.
 
     Notes
@@ -102,13 +103,13 @@ def one_calibration(
         raise InputError(f"at={at!r} must be one finite time above 0.")
     if variance not in ("greenwood", "binomial"):
         raise InputError(f"variance={variance!r} is not known; use 'greenwood' or 'binomial'.")
-    check_bins(bins)
+    whole_number("bins", bins, least=2)
     groups = _risk_groups(chance, bins)
     curves = [survival_curve(outcome.select(rows)) for rows in groups]
     short = [curve for curve in curves if curve.last < at and curve.after(at) > 0]
     if short:
         raise InputError(
-            f"in {len(short)} of the {len(groups)} groups nobody is watched up to {at:g}, so that the observed "
+            f"in {len(short)} of the {len(groups)} groups no row is followed up to {at:g}, so that the observed "
             "probability is not defined; use fewer bins or an earlier time."
         )
     observed = np.array([1 - float(curve.after(at)) for curve in curves])

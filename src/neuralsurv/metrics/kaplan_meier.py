@@ -1,4 +1,4 @@
-"""The Kaplan–Meier estimate, of survival and of censoring."""
+"""The Kaplan–Meier estimate of survival and of censoring."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from neuralsurv.data.outcome import Outcome
 
 # The 95 % quantile of the standard normal: the ends of a 90 % interval.
 _Z_90 = 1.6448536269514722
-# Sums of fractional weights are exact to about 1e-16 of the total; a rest below this share of it is nobody.
-_NOBODY = 1e-12
+# Sums of fractional weights are exact to about 1e-16 of the total; less than this share of it is rounding.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class KaplanMeierCurve:
     Attributes
     ----------
     times : ndarray of shape (D,)
-        Where the curve falls, increasing.
+        Where the curve steps down, increasing.
     survival : ndarray of shape (D,)
         Its value from each of these times on.
     greenwood : ndarray of shape (D,)
-        Greenwood's sum up to each of them; the variance of the estimate is survival² times it. What the last rows at
-        risk add when all of them fall is infinite and left out: the estimate is then 0.
+        Greenwood's sum up to each of them; the variance of the estimate is survival² times it. The term of a time at
+        which all rows at risk fall is infinite and left out: the estimate is then 0.
     last : float
-        The end of follow-up. The curve is not defined after it, unless it has come down to 0.
+        The end of follow-up. The curve is not defined after it, unless it has reached 0.
     """
 
     times: np.ndarray
@@ -70,10 +70,10 @@ def survival_curve(outcome: Outcome) -> KaplanMeierCurve:
 
 
 def censoring_curve(outcome: Outcome) -> KaplanMeierCurve:
-    """Return the Kaplan–Meier estimate of G(t), the chance not to be censored up to t.
+    """Return the Kaplan–Meier estimate of G(t), the probability of being uncensored up to t.
 
     Where events and censorings share a time the events come first: whoever has the event then can no longer be
-    censored, and has left the risk set. This is what makes S(t) G(t) the share that is still watched after t.
+    censored, and has left the risk set. This is what makes S(t) G(t) the share still under observation after t.
 
     Examples
     --------
@@ -89,15 +89,15 @@ def censoring_curve(outcome: Outcome) -> KaplanMeierCurve:
 
 def _curve(outcome: Outcome, falls: np.ndarray, *, leaves_first: bool) -> KaplanMeierCurve:
     """Return the estimate for the rows that fall; `leaves_first`: others at the same time are no longer at risk."""
-    # A row of weight zero is not there.
+    # A row of weight zero does not count.
     there = outcome.weight > 0
     time, entry, weight, falls = outcome.time[there], outcome.entry[there], outcome.weight[there], falls[there]
     times, which = np.unique(time[falls], return_inverse=True)
     falling = np.bincount(which, weights=weight[falls], minlength=len(times))
-    # Taken apart from those who fall, so that the curve comes down to exactly 0 when nobody else is left.
+    # Summed apart from the rows that fall, so that the curve reaches exactly 0 when no other row is left.
     others = _sum_from(time[~falls], weight[~falls], times, include=not leaves_first)
     others += _sum_from(time[falls], weight[falls], times, include=False) - _sum_from(entry, weight, times, True)
-    others[others < _NOBODY * weight.sum()] = 0.0
+    others[others < _ROUNDING * weight.sum()] = 0.0
     at_risk = falling + others
     with np.errstate(divide="ignore"):
         terms = np.where(others > 0, falling / (at_risk * others), 0.0)

@@ -26,7 +26,7 @@ def log_likelihood(time: Any, event: Any, survival: Any, times: Any, *, weight: 
     times : array-like of shape (T,)
         The grid, strictly increasing, up to the last observed time or further.
     weight : array-like of shape (n,), optional
-        Row weights; the mean is a weighted one.
+        Row weights of the mean.
     entry : array-like of shape (n,), optional
         When each row comes under observation.
 
@@ -63,7 +63,7 @@ def log_likelihood(time: Any, event: Any, survival: Any, times: Any, *, weight: 
     curves = Curves.read(survival, times, len(outcome))
     curves.locate(outcome.time, "observed times", "give curves on a longer grid")
     alive, density = _logs(curves, outcome.time)
-    # Everybody is alive just before time 0, whatever a grid that starts there says of it.
+    # Survival is 1 just before time 0, whatever a grid that starts there says.
     before = np.where(outcome.entry > 0, _logs(curves, outcome.entry)[0], 0.0)
     there = outcome.weight > 0
     rows = np.where(outcome.event, density, alive)[there]

@@ -132,9 +132,9 @@ def _try(network: ModuleNetwork, time: Tensor, x: Tensor) -> Tensor:
 
 
 def _described(layout: Layout, rows: int) -> str:
-    shapes = [(rows, *(block.shape or (block.stop - block.start,))) for block in layout.blocks]
+    shapes = [(rows, *(block.shape or (block.stop - block.start,))) for block in layout.parts]
     if layout.container == "dict":
-        return "{" + ", ".join(f"{b.name!r}: {s}" for b, s in zip(layout.blocks, shapes, strict=True)) + "}"
+        return "{" + ", ".join(f"{b.name!r}: {s}" for b, s in zip(layout.parts, shapes, strict=True)) + "}"
     return (
         f"a tuple of shapes {', '.join(map(str, shapes))}" if layout.container == "tuple" else f"of shape {shapes[0]}"
     )

@@ -373,10 +373,10 @@ class Predictor:
         whole, rows = torch.nonzero(~lacking)[:, 0], torch.nonzero(lacking)[:, 0]
         if len(rows) == 0:
             return compute(draws, x, whole)
-        completions = torch.from_numpy(self.encoding.completions())[: len(draws)]
+        imputed = torch.from_numpy(self.encoding.imputations())[: len(draws)]
         parts = [
-            compute(draws.take(slice(k, None, len(completions))), torch.where(gaps[rows], values, x[rows]), rows)
-            for k, values in enumerate(completions)
+            compute(draws.take(slice(k, None, len(imputed))), torch.where(gaps[rows], values, x[rows]), rows)
+            for k, values in enumerate(imputed)
         ]
         out = parts[0].new_empty(len(draws), len(x), *parts[0].shape[2:])
         for k, part in enumerate(parts):

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from neuralsurv.data.features import Column
+from neuralsurv.data.columns import Column
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.metrics.kaplan_meier import censoring_curve, survival_curve
 from neuralsurv.report.svg import number, ticks

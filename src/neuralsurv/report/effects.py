@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data.features import Column
+from neuralsurv.data.columns import Column
 from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.report.svg import number
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from neuralsurv.data.features import Column, Encoding
+from neuralsurv.data.columns import Column
+from neuralsurv.data.features import Encoding
 
 
 @dataclass(frozen=True)

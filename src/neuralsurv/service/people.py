@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data.features import Column
-from neuralsurv.data.outcome import rows_phrase
+from neuralsurv.data.columns import Column
+from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import ColumnError
 from neuralsurv.names import listed, suggestion
 from neuralsurv.service.features import Feature, is_flag

@@ -85,5 +85,5 @@ def test_outcome_is_a_pair():
 
 @pytest.mark.parametrize("n", [0, -3])
 def test_too_few_rows(n):
-    with pytest.raises(InputError, match=rf"n={n} rows cannot be simulated; ask for at least 1"):
+    with pytest.raises(InputError, match=rf"n={n} must be a whole number of at least 1"):
         lognormal_cohort(n)

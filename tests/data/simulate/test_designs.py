@@ -208,7 +208,7 @@ def test_refused_shares(name, share):
 @pytest.mark.parametrize("n", [0, 2.5])
 @pytest.mark.parametrize("name", SIMULATIONS)
 def test_refused_rows(name, n):
-    with pytest.raises(InputError, match=rf"n={n} rows cannot be simulated; ask for at least 1"):
+    with pytest.raises(InputError, match=rf"n={n} must be a whole number of at least 1"):
         SIMULATIONS[name](n)
 
 

@@ -1,15 +1,15 @@
-"""Cohorts with known truth."""
+"""Simulated cohorts whose true survival curves are known."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from neuralsurv.arguments import real_number, whole_number
 from neuralsurv.data.simulate.censoring import censoring_rate_for, censoring_times
 from neuralsurv.data.simulate.designs import (
     CrossingHazards,
@@ -26,7 +26,7 @@ _STUDY_CENSORING_RATE = 10 * float(np.logaddexp(0, -7.0))
 
 
 @dataclass(frozen=True)
-class Cohort:
+class SimulatedCohort:
     """A simulated cohort.
 
     Attributes
@@ -36,7 +36,7 @@ class Cohort:
     time, event : ndarray of shape (N,)
         Observed time and event flag.
     design : Design
-        What the cohort was drawn from.
+        The distribution that the cohort was drawn from.
     """
 
     x: pd.DataFrame
@@ -98,7 +98,7 @@ def lognormal_cohort(
     censoring_rate: float | None = None,
     censoring: float | None = None,
     seed: int = 0,
-) -> Cohort:
+) -> SimulatedCohort:
     """Simulate the paper's synthetic experiment (section 5.1).
 
     Event times are LogNormal(3, 0.8²) where ``group`` is 0 and LogNormal(3.5, 1²) where it is 1; the two hazards
@@ -125,23 +125,24 @@ def lognormal_cohort(
     >>> cohort.x.columns.tolist()
     ['group', 'noise1', 'noise2', 'noise3']
     """
-    design = LogNormalGroups(_whole("noise", noise, least=0))
+    design = LogNormalGroups(whole_number("noise", noise, least=0))
     if censoring is None:
-        rate = _PAPER_CENSORING_RATE if censoring_rate is None else _rate(censoring_rate)
+        given = _PAPER_CENSORING_RATE if censoring_rate is None else censoring_rate
+        rate = real_number("censoring_rate", given, lambda number: 0 <= number < np.inf, "a number of at least 0")
     elif censoring_rate is None:
         rate = censoring_rate_for(design, censoring)
     else:
         raise InputError(
             f"censoring_rate={censoring_rate!r} and censoring={censoring!r} are both given; give one of them."
         )
-    rows = _rows(n)
+    rows = whole_number("n", n)
     # The noise comes last, so that cohorts of one seed have the same outcomes whatever its number.
     rng = np.random.default_rng(seed)
     group = pd.DataFrame({"group": rng.integers(0, 2, rows).astype(float)})
     time = design.event_times(group, rng)
     censored = censoring_times(rows, rate, rng)
     noises = {f"noise{k}": rng.standard_normal(rows) for k in range(1, noise + 1)}
-    return Cohort(group.assign(**noises), np.minimum(time, censored), time <= censored, design)
+    return SimulatedCohort(group.assign(**noises), np.minimum(time, censored), time <= censored, design)
 
 
 def lognormal_survival(group: int, times: np.ndarray) -> np.ndarray:
@@ -151,7 +152,7 @@ def lognormal_survival(group: int, times: np.ndarray) -> np.ndarray:
     return LogNormalGroups().survival(row, at.reshape(-1)).reshape(at.shape)
 
 
-def proportional_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, seed: int = 0) -> Cohort:
+def proportional_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, seed: int = 0) -> SimulatedCohort:
     """Simulate proportional hazards: a Weibull baseline of shape 1.5 and a linear log-risk.
 
     The log-risk is 0.8 ``x1`` - 0.5 ``x2`` + 0.6 ``b``; ``x1`` and ``x2`` are standard normal, ``b`` is 0 or 1.
@@ -174,12 +175,12 @@ def proportional_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.
     >>> cohort.x.columns.tolist()
     ['x1', 'x2', 'b', 'noise1', 'noise2']
     """
-    return _simulated(WeibullHazards(0.0, _whole("noise", noise, least=0)), n, censoring, seed)
+    return _simulated(WeibullHazards(0.0, whole_number("noise", noise, least=0)), n, censoring, seed)
 
 
 def interaction_cohort(
     n: int, *, strength: float = 1.0, noise: int = 2, censoring: float = 0.3, seed: int = 0
-) -> Cohort:
+) -> SimulatedCohort:
     """Simulate the cohort of :func:`proportional_hazards_cohort` with a product of ``x1`` and ``x2`` in the log-risk.
 
     Parameters
@@ -197,12 +198,11 @@ def interaction_cohort(
     >>> interaction_cohort(100, seed=1).x.shape
     (100, 5)
     """
-    if not isinstance(strength, Real) or not np.isfinite(float(strength)):
-        raise InputError(f"strength={strength!r} must be a finite number.")
-    return _simulated(WeibullHazards(float(strength), _whole("noise", noise, least=0)), n, censoring, seed)
+    coefficient = real_number("strength", strength, math.isfinite, "a finite number")
+    return _simulated(WeibullHazards(coefficient, whole_number("noise", noise, least=0)), n, censoring, seed)
 
 
-def crossing_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, seed: int = 0) -> Cohort:
+def crossing_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, seed: int = 0) -> SimulatedCohort:
     """Simulate two groups of the same median time, one whose hazard falls and one whose hazard rises.
 
     Where ``group`` is 0 times are Weibull of shape 0.8, where it is 1 they are gamma of shape 4. Time runs faster by
@@ -222,10 +222,12 @@ def crossing_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, s
     >>> cohort.true_survival([20.0], cohort.x.assign(x1=0.0, x2=0.0)).round(3).min()
     np.float64(0.5)
     """
-    return _simulated(CrossingHazards(_whole("noise", noise, least=0)), n, censoring, seed)
+    return _simulated(CrossingHazards(whole_number("noise", noise, least=0)), n, censoring, seed)
 
 
-def sac_cohort(n: int, *, spread: int = 5, end: float = 100.0, censoring: float | None = None, seed: int = 0) -> Cohort:
+def sac_cohort(
+    n: int, *, spread: int = 5, end: float = 100.0, censoring: float | None = None, seed: int = 0
+) -> SimulatedCohort:
     """Simulate hazards that mix a sine, an accelerating and a constant part, as in the SAC study [1]_.
 
     A person has nine hidden numbers, uniform between -1 and 1: three say how the logits of the three hazards are mixed,
@@ -260,34 +262,15 @@ def sac_cohort(n: int, *, spread: int = 5, end: float = 100.0, censoring: float 
     >>> cohort.x.shape, bool(cohort.time.max() <= 100)
     ((100, 45), True)
     """
-    if not isinstance(end, Real) or not 0 < float(end) < np.inf:
-        raise InputError(f"end={end!r} must be a positive number.")
-    return _simulated(SineAcceleratingConstant(_whole("spread", spread), float(end)), n, censoring, seed)
+    last = real_number("end", end, lambda number: 0 < number < np.inf, "a positive number")
+    return _simulated(SineAcceleratingConstant(whole_number("spread", spread), last), n, censoring, seed)
 
 
-def _simulated(design: Design, n: int, censoring: float | None, seed: int) -> Cohort:
-    rows = _rows(n)
+def _simulated(design: Design, n: int, censoring: float | None, seed: int) -> SimulatedCohort:
+    rows = whole_number("n", n)
     rate = _STUDY_CENSORING_RATE if censoring is None else censoring_rate_for(design, censoring)
     rng = np.random.default_rng(seed)
     x = design.covariates(rows, rng)
     time = design.event_times(x, rng)
     last = np.minimum(censoring_times(rows, rate, rng), design.end)
-    return Cohort(x, np.minimum(time, last), time <= last, design)
-
-
-def _rate(value: Any) -> float:
-    if not isinstance(value, Real) or not 0 <= float(value) < np.inf:
-        raise InputError(f"censoring_rate={value!r} must be a number of at least 0.")
-    return float(value)
-
-
-def _rows(n: Any) -> int:
-    if not isinstance(n, Integral) or n < 1:
-        raise InputError(f"n={n} rows cannot be simulated; ask for at least 1.")
-    return int(n)
-
-
-def _whole(name: str, value: Any, least: int = 1) -> int:
-    if not isinstance(value, Integral) or value < least:
-        raise InputError(f"{name}={value!r} must be a whole number of at least {least}.")
-    return int(value)
+    return SimulatedCohort(x, np.minimum(time, last), time <= last, design)

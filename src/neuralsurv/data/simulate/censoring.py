@@ -1,17 +1,17 @@
-"""Censoring of simulated cohorts, to a share that is asked for."""
+"""Random censoring of simulated cohorts, at a rate that censors a given share of the rows."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from numbers import Real
 
 import numpy as np
 from scipy.optimize import brentq
 
+from neuralsurv.arguments import real_number
 from neuralsurv.data.simulate.designs import Design
 from neuralsurv.errors import InputError
 
-# The rate of censoring is found from this many event times that are drawn aside.
+# The rate is found from this many event times of a separate sample.
 _PILOT_ROWS = 20_000
 _PILOT_SEED = 20_250_101
 
@@ -38,11 +38,11 @@ def censoring_rate_for(design: Design, share: float) -> float:
     >>> round(censoring_rate_for(LogNormalGroups(), 0.5), 3)
     0.025
     """
-    if not isinstance(share, Real) or not 0 <= float(share) < 1:
-        raise InputError(f"censoring={share!r} must be a share of the rows: 0 or more, and below 1.")
-    if share == 0 and design.end == np.inf:
+    words = "a share of the rows: 0 or more, and below 1"
+    wanted = real_number("censoring", share, lambda number: 0 <= number < 1, words)
+    if wanted == 0 and design.end == np.inf:
         return 0.0
-    return _rate_from_pilot(design, float(share))
+    return _rate_from_pilot(design, wanted)
 
 
 @lru_cache(maxsize=128)

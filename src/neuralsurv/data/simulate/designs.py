@@ -1,4 +1,4 @@
-"""What simulated cohorts are drawn from: covariates, event times given them, and the true survival."""
+"""The distributions of simulated cohorts: covariates, event times given them, and the true survival."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Design(Protocol):
         ...
 
     def __hash__(self) -> int:
-        """Return a hash: what a design gives rise to is kept."""
+        """Return a hash: censoring rates are cached by design."""
         ...
 
     def covariates(self, n: int, rng: np.random.Generator) -> pd.DataFrame:
@@ -37,7 +37,7 @@ class Design(Protocol):
 
 
 def _with_noise(columns: dict[str, np.ndarray], noise: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Return the columns, and standard normal ones without effect behind them."""
+    """Return the columns, followed by standard normal ones without effect."""
     rows = len(next(iter(columns.values())))
     return pd.DataFrame(columns | {f"noise{k}": rng.standard_normal(rows) for k in range(1, noise + 1)})
 

@@ -13,8 +13,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data import features
-from neuralsurv.data.features import Column, Encoding
+from neuralsurv.data.column_moments import bounded_spread, scale_of
+from neuralsurv.data.columns import (
+    Column,
+    in_order_of,
+    kind_of,
+    read_column,
+    refuse_identifier,
+    refuse_uninformative,
+)
+from neuralsurv.data.features import Encoding, refuse_repeated
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.stream.time_counts import TimeCounts
 from neuralsurv.errors import InputError
@@ -61,8 +69,8 @@ class ColumnFacts:
     @classmethod
     def of(cls, series: pd.Series, name: str) -> ColumnFacts:
         """Look at the values of one chunk."""
-        values = features._read(series, name)
-        if features._kind(values) == "array":
+        values = read_column(series, name)
+        if kind_of(values) == "array":
             raise InputError(
                 f"column {name!r} holds a list or an array in each of its cells, of shape {np.shape(series.iloc[0])}; "
                 "give every number a column of its own, or leave this one out (features=…)."
@@ -72,7 +80,7 @@ class ColumnFacts:
         facts = cls(name, present=len(present), missing=int(gone.sum()))
         if len(present) == 0:
             return facts
-        if features._kind(values) == "number":
+        if kind_of(values) == "number":
             whole = bool((present == np.floor(present)).all())
             return replace(facts, kind="number", low=float(present.min()), high=float(present.max()), whole=whole)
         order = tuple(map(str, series.cat.categories)) if isinstance(series.dtype, pd.CategoricalDtype) else None
@@ -114,24 +122,13 @@ class ColumnFacts:
     def column(self) -> Column:
         """Return how the column is encoded, by the rules and with the messages of the in-memory encoding."""
         rows = self.present + self.missing
-        # A stand-in with the values that decide: every level, or both ends of the range, and a gap if there was one.
         values: list[Any] = [self.low, self.high] if self.kind == "number" else list(self.levels)
-        if self.present == 0:
-            raise InputError(f"column {self.name!r} has no value in any of the {rows} rows; drop it.")
-        if values[0] == values[-1]:
-            value = f"{self.low:g}" if self.kind == "number" else self.levels[0]
-            where = f"{self.present} rows that have a value" if self.missing else f"{rows} rows"
-            raise InputError(f"column {self.name!r} is constant ({value} in all {where}); drop it.")
+        refuse_uninformative(self.name, self.kind, values, self.present, rows)
         if self.kind == "number":
             return Column(self.name, "number", (), self.missing > 0, self.low, self.high, self.whole)
         if self.order is not None:
-            seen = set(self.levels)
-            values = [level for level in dict.fromkeys(self.order) if level in seen]
-        if len(values) > max(20, rows / 2):
-            raise InputError(
-                f"column {self.name!r} has {len(values)} different values in {rows} rows and looks like an "
-                "identifier; drop it, or turn it into numbers."
-            )
+            values = in_order_of(self.order, self.levels)
+        refuse_identifier(self.name, len(values), rows)
         return Column(self.name, "category", tuple(values), self.missing > 0)
 
     def ranges(self) -> list[tuple[float, float]]:
@@ -231,7 +228,7 @@ class Surveyor:
         names = [str(name) for name in covariates.columns]
         if not names:
             raise InputError("no column is left for the covariates; a minimum of 1 is required.")
-        features._refuse_repeated(names, names)
+        refuse_repeated(names, names)
         self._found += Survey(
             len(outcome),
             int(outcome.event.sum()),
@@ -315,8 +312,8 @@ class MomentTaker:
         weight = outcome.weight * (counts.up_to(outcome.time) - counts.up_to(outcome.entry))
         blocks = []
         for k, column in enumerate(self._columns):
-            values = features._read(covariates.iloc[:, k], column.name)
-            blocks.append(features._encode(values, column))
+            values = read_column(covariates.iloc[:, k], column.name)
+            blocks.append(column.encode(values))
         raw = np.hstack(blocks)
         there = ~np.isnan(raw)
         values = np.ldexp(np.where(there, raw - self._middle, 0.0), -self._exponent)
@@ -332,8 +329,8 @@ class MomentTaker:
         ends = np.stack([np.ldexp(end - self._middle, -self._exponent) for end in (self._low, self._high)])
         # As in memory: a column that only varies among rows that were never at risk at an event has its range.
         spread = np.where(spread > 1e-12, spread, np.abs(ends - moments.mean).max(0))
-        spread = features.bounded_spread(spread, moments.mean, ends[1])
-        scale = features.scale_of(spread, self._exponent)
+        spread = bounded_spread(spread, moments.mean, ends[1])
+        scale = scale_of(spread, self._exponent)
         center = self._middle + np.ldexp(moments.mean, self._exponent)
         whole = Encoding(self._columns, center, scale, bool(standardise))
         return whole.without_rare_gaps(self._survey.weighted_events)
