@@ -41,12 +41,13 @@ def test_a_weight_of_two_is_the_row_twice():
 def test_a_row_cut_in_pieces_is_the_row(row, cuts):
     edges = np.linspace(float(ROWS.entry[row]), float(ROWS.time[row]), cuts + 2)
     whole = np.delete(np.arange(N), row)
+    time, event, entry, x = (part.numpy() for part in (ROWS.time, ROWS.event, ROWS.entry, ROWS.x))
     pieces = Cohort.of(
-        np.append(ROWS.time[whole], edges[1:]),
-        np.append(ROWS.event[whole], [False] * cuts + [ROWS.event[row]]),
-        np.append(ROWS.entry[whole], edges[:-1]),
+        np.append(time[whole], edges[1:]),
+        np.append(event[whole], [False] * cuts + [event[row]]),
+        np.append(entry[whole], edges[:-1]),
         np.ones(N + cuts),
-        np.vstack([ROWS.x[whole], np.repeat(ROWS.x[[row]], cuts + 1, axis=0)]),
+        np.vstack([x[whole], np.repeat(x[[row]], cuts + 1, axis=0)]),
     )
     assert_same(canonical_cohort(pieces), canonical_cohort(ROWS))
 

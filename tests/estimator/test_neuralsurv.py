@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils import get_tags
 
-from neuralsurv import NeuralSurv
+from neuralsurv import NeuralSurv, PaperNeuralSurv
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.errors import CollapseWarning, ConvergenceWarning, InputError, NotFiniteError, QuadratureWarning
@@ -58,10 +58,10 @@ def test_a_clone_has_the_parameters_and_none_of_the_fit(fitted: NeuralSurv) -> N
 
 
 def test_parameters_are_those_of_the_constructor_and_can_be_set() -> None:
-    model = NeuralSurv()
-    assert set(model.get_params()) == set(inspect.signature(NeuralSurv.__init__).parameters) - {"self"}
-    assert model.set_params(hidden=(3,), rho=1.5) is model
-    assert (model.get_params()["hidden"], model.get_params()["rho"]) == ((3,), 1.5)
+    for model in (NeuralSurv(), PaperNeuralSurv()):
+        assert set(model.get_params()) == set(inspect.signature(type(model)).parameters)
+        assert model.set_params(hidden=(3,), draws=15) is model
+        assert (model.get_params()["hidden"], model.get_params()["draws"]) == ((3,), 15)
     with pytest.raises(ValueError, match="Invalid parameter 'widths'"):
         model.set_params(widths=(3,))
 
@@ -188,9 +188,9 @@ def test_columns_are_found_by_name_in_a_table_and_by_place_in_a_matrix(fitted: N
     assert (fitted.predict(COHORT.x.to_numpy()) == fitted.predict(COHORT.x)).all()
     with pytest.raises(InputError, match="column 'dose' is missing"):
         fitted.predict(COHORT.x[["age"]])
-    with pytest.raises(InputError, match="X has 3 features, but NeuralSurv is expecting 2 features as input"):
+    with pytest.raises(InputError, match="X has 3 features, but PaperNeuralSurv is expecting 2 features as input"):
         fitted.predict(np.zeros((4, 3)))
-    with pytest.raises(InputError, match="X has 1 features, but NeuralSurv is expecting 2"):
+    with pytest.raises(InputError, match="X has 1 features, but PaperNeuralSurv is expecting 2"):
         fitted.predict_difference(COHORT.x, np.zeros((1, 1)), TIMES)
 
 
@@ -200,7 +200,7 @@ def test_a_refit_with_other_columns_leaves_nothing_of_the_old_ones() -> None:
     assert model.n_features_in_ == 1
     assert not hasattr(model, "feature_names_in_")
     assert model.columns_ == {}
-    with pytest.raises(InputError, match="X has 2 features, but NeuralSurv is expecting 1"):
+    with pytest.raises(InputError, match="X has 2 features, but PaperNeuralSurv is expecting 1"):
         model.predict(COHORT.x.to_numpy())
     fresh = quick_model().fit(COHORT.x[["age"]].to_numpy(), COHORT.y)
     assert (model.predict(COHORT.x[["age"]].to_numpy()) == fresh.predict(COHORT.x[["age"]].to_numpy())).all()
@@ -355,7 +355,7 @@ def test_score_takes_the_curves_at_the_time_of_each_event(fitted: NeuralSurv, mo
     def predicted(_: NeuralSurv, X: Any, times: np.ndarray) -> SimpleNamespace:
         return SimpleNamespace(mean=pd.DataFrame(np.column_stack([survival(t) for t in times]), columns=times))
 
-    monkeypatch.setattr(NeuralSurv, "predict_survival", predicted)
+    monkeypatch.setattr(type(fitted), "predict_survival", predicted)
     found = fitted.score(COHORT.x.head(14), (SCORED_TIME, SCORED_EVENT))
     assert found == pytest.approx(antolini_by_brute_force(survival), rel=1e-12)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from neuralsurv import NeuralSurv
+from neuralsurv import PaperNeuralSurv
 from neuralsurv.data.simulate import lognormal_cohort
 
 COHORT = lognormal_cohort(60, seed=4)
@@ -14,9 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::neuralsurv.errors.NeuralSurvWar
 
 
 def survival(table, unit=1.0):
-    model = NeuralSurv(
-        "paper", hidden=(16, 16), starts=1, quadrature_points=50, draws=20, max_sweeps=30, random_state=0
-    )
+    model = PaperNeuralSurv(hidden=(16, 16), starts=1, quadrature_points=50, draws=20, max_sweeps=30, random_state=0)
     model.fit(table, time="time", event="event", entry="entry", sample_weight="weight")
     return model.predict_survival(COHORT.x.head(5), TIMES * unit).draws
 

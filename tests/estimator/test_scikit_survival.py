@@ -140,7 +140,7 @@ def curves_at(model: NeuralSurv) -> np.ndarray:
 def test_its_scorers_wrap_the_estimator_unchanged(fitted: NeuralSurv, name: str) -> None:
     wrap, directly = SCORERS[name]
     scorer = wrap(quick_model()).fit(COHORT.x, Y)
-    assert isinstance(scorer.estimator_, NeuralSurv)
+    assert isinstance(scorer.estimator_, type(fitted))
     assert scorer.score(COHORT.x, Y) == pytest.approx(directly(fitted), rel=1e-12)
     assert (scorer.predict(COHORT.x) == fitted.predict(COHORT.x)).all()
     # The scores tell a model from a coin: 0.25 is what a survival of one half for everybody gets.

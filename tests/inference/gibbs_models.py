@@ -12,7 +12,7 @@ from neuralsurv.inference.exact.sampler import LinearModel
 from neuralsurv.inference.exact.thinning import GibbsState
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.network import MLP
-from neuralsurv.model.prior import Gamma, WeightPrior
+from neuralsurv.model.prior import Gamma, Held, WeightPrior
 
 RHO = 1.4
 PRECISION = double([0.7, 2.0])
@@ -24,6 +24,11 @@ def z_at(time, x):
     return torch.sigmoid(0.4 - time + 0.3 * x)
 
 
+def known(phi):
+    """A number stands for a phi that is known."""
+    return Held(phi) if isinstance(phi, float) else phi
+
+
 def two_weights(cohort, x, *, phi_prior=PRIOR, rho=RHO, precision=PRECISION, wave=0.0):
     """g = 0.3 x − t + wave · sin(20t) + θ0 (1 + x) + θ1 sin(3t): with an offset, and no direction that is constant."""
 
@@ -31,7 +36,7 @@ def two_weights(cohort, x, *, phi_prior=PRIOR, rho=RHO, precision=PRECISION, wav
         jacobian = torch.stack([1 + x[row], torch.sin(3 * at)], dim=1)
         return 0.3 * x[row] - at + wave * torch.sin(20 * at), jacobian[:, : len(precision)]
 
-    return LinearModel(cohort, linear, lambda at, row: z_at(at, x[row]), precision, phi_prior, rho)
+    return LinearModel(cohort, linear, lambda at, row: z_at(at, x[row]), precision, known(phi_prior), rho)
 
 
 def network_model(rows, *, hidden=(3,), activation="tanh", rho=1.0, phi_prior=PRIOR, normaliser=None):
@@ -42,7 +47,7 @@ def network_model(rows, *, hidden=(3,), activation="tanh", rho=1.0, phi_prior=PR
         network=network,
         theta_star=star,
         weight_prior=WeightPrior.isotropic(network.size),
-        phi_prior=phi_prior,
+        phi_prior=known(phi_prior),
         normaliser=normaliser or Constant(0.5),
         rho=rho,
     )

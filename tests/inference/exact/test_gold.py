@@ -191,7 +191,8 @@ class TestTwinOfTheNetwork:
     def data(self, hidden, activation="relu", rho=1.5):
         from gold_network import NetworkData
 
-        from neuralsurv.model.network import MLP
+        from neuralsurv.data.cohort import Cohort
+from neuralsurv.model.network import MLP
         from neuralsurv.model.prior import Gamma
 
         rng = np.random.default_rng(2)
@@ -204,12 +205,11 @@ class TestTwinOfTheNetwork:
     def default_data(self, inner=(3,)):
         """The default preset's network and prior, with phi held."""
         from gold_network import NetworkData
-        from neuralsurv.inference.choices import resolve
-
-        from neuralsurv.inference.default.fit import build_network, build_prior
+        from neuralsurv.inference.default.settings import DefaultSettings
+        from neuralsurv.inference.default.structure import build_network, build_prior
 
         data = self.data(())
-        choices = resolve("default", hidden=inner)
+        choices = DefaultSettings(hidden=inner)
         time = torch.from_numpy(data.time[data.event])
         network = build_network(time, torch.ones_like(time), 2, choices, 0)
         prior = build_prior(network, choices)
@@ -273,13 +273,8 @@ class TestTwinOfTheNetwork:
 
         data = self.data(())
         nuts = sample_network(data, chains=2, draws=1000, warmup=300, thin=1, seed=0)
-        time = torch.from_numpy(data.time)
         model = LinearModel.from_network(
-            time,
-            torch.from_numpy(data.event),
-            torch.from_numpy(data.entry),
-            torch.ones_like(time),
-            torch.from_numpy(data.x),
+            Cohort.of(data.time, data.event, data.entry, np.ones(len(data.time)), data.x),
             network=data.network,
             theta_star=torch.zeros(data.network.size, dtype=torch.float64),
             weight_prior=WeightPrior.isotropic(data.network.size),

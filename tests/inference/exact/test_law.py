@@ -11,6 +11,7 @@ from scipy import stats
 from false_alarm import FALSE_ALARM, z_bound
 from inference.gibbs_models import PRECISION, PRIOR, RHO, GridPosterior, network_model, two_weights
 from inference.problems import double, simulated
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.exact.sampler import sample
 from neuralsurv.inference.exact.slide import Slider
 from neuralsurv.inference.exact.sweep import Sweeper
@@ -58,7 +59,7 @@ class JointTest:
             phi = rng.gamma(PRIOR.shape) / PRIOR.rate
             time, event = self.data(theta, phi, rng)
             weight = torch.ones(self.ROWS, dtype=torch.float64)
-            thinning = Thinning(two_weights(time, event, self.ENTRY, weight, self.X))
+            thinning = Thinning(two_weights(Cohort(time, event, self.ENTRY, weight, self.X[:, None]), self.X))
             sweeper, slider = sweeper_class(thinning), slider_class(thinning)
             direction = double([0.8, 0.1])
             state = GibbsState(double(theta)[None], double([phi]))

@@ -32,16 +32,8 @@ class TestAgainstBruteForce:
         # Whole, fractional and (at censored rows) small weights.
         weights = torch.where(rows.event, double([1, 2.5, 2, 1.2] * 3), double([0.3, 1, 2, 3] * 3))
         x = rows.x[:, 0] / 2
-        model = two_weights(
-            rows.time,
-            rows.event,
-            rows.entry,
-            weights if dressed else rows.weight,
-            x,
-            phi_prior=prior,
-            rho=rho,
-            precision=PRECISION[:size],
-        )
+        rows = replace(rows, weight=weights) if dressed else rows
+        model = two_weights(rows, x, phi_prior=prior, rho=rho, precision=PRECISION[:size])
         grid = GridPosterior(model, x.numpy())
         result = sample(model, chains=16, draws=200, warmup=50, slides=2, seed=5)
         theta, phi = result.theta.numpy(), result.phi.numpy()
@@ -149,7 +141,7 @@ class TestRefusals:
             network_model(replace(self.ROWS, weight=double([1, 0, -1, 1])))
         with pytest.raises(InputError, match=r"of \d events have a weight below 1, for which there is no exact"):
             network_model(replace(self.ROWS, weight=double([0.5, 0.5, 0.5, 0.5])))
-        with pytest.raises(InputError, match=r"phi is known to be -1.0, but it must be a positive number"):
+        with pytest.raises(InputError, match=r"phi is about -1.0 by its prior, but it must be a positive number"):
             network_model(self.ROWS, phi_prior=-1.0)
 
     def test_ceiling_that_is_too_low(self):

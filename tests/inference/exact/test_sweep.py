@@ -11,6 +11,7 @@ from scipy.integrate import quad
 from false_alarm import z_bound
 from inference.gibbs_models import RHO, network_model, two_weights
 from inference.problems import Tilted, double, simulated
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.exact.sweep import Sweeper, draw_marks
 from neuralsurv.inference.exact.thinning import GibbsState, Thinning
 from neuralsurv.solvers.primal import PrimalSolver
@@ -52,7 +53,7 @@ class TestThinning:
 
     def model(self):
         event = torch.tensor([True, True, False])
-        return two_weights(self.TIME, event, self.ENTRY, self.WEIGHT, self.X)
+        return two_weights(Cohort(self.TIME, event, self.ENTRY, self.WEIGHT, self.X[:, None]), self.X)
 
     def g(self, t, row):
         x = float(self.X[row])

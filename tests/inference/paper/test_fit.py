@@ -164,7 +164,6 @@ class TestDiagnostics:
         assert found.sweeps == good.info.sweeps
         assert found.mode_objectives == good.objectives
         assert found.missing_exposure == pytest.approx(0, abs=1e-12)
-        assert found.jitter == 0
 
     def test_latent_share(self, good):
         problem = good.problem
