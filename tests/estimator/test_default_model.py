@@ -19,7 +19,6 @@ from neuralsurv.inference.default.fit import AdditiveFit
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.prior import Held
 from neuralsurv.posterior.concerns import CROWDED_SHARE, FEW_EVENTS
-from neuralsurv.posterior.gaussian import join_stops
 from small_cohort import quick_default, small_cohort
 
 COHORT = small_cohort()
@@ -395,17 +394,6 @@ def test_a_curve_at_a_time_does_not_depend_on_the_other_times(usual: NeuralSurv)
     alone = usual.predict_survival(COHORT.x, [TIMES[2]]).draws[:, :, 0]
     among = usual.predict_survival(COHORT.x, TIMES).draws[:, :, 2]
     np.testing.assert_allclose(alone, among, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("times", [[0.3], [0.0], [0.0, 1.0], [0.25, 0.5, 0.75], [1.0, 0.2, 0.2], [5.0, 0.1]], ids=str)
-def test_panels_hold_every_time_and_every_stop_before_the_last(times: list[float]) -> None:
-    stops = torch.tensor([0.0, 0.1, 0.25, 0.6, 1.0, 2.0], dtype=torch.float64)
-    asked = torch.tensor(times, dtype=torch.float64)
-    edges, which = join_stops(asked, stops)
-    assert torch.equal(edges[which], asked)
-    assert float(edges[0]) == 0
-    assert float(edges[-1]) == max(times)
-    assert edges.tolist() == sorted({0.0, *times, *(s for s in stops.tolist() if s < max(times))})
 
 
 def test_far_beyond_the_training_range(usual: NeuralSurv) -> None:

@@ -10,7 +10,7 @@ import neuralsurv
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.checkpoint import Checkpoint
 from neuralsurv.files.format import read, write
-from neuralsurv.files.posterior_part import posterior_parts
+from neuralsurv.files.stored_posterior import posterior_parts
 from neuralsurv.posterior.gaussian import Draws
 from neuralsurv.posterior.mixture import MixedPosterior
 from posteriors import small_posterior
@@ -110,7 +110,7 @@ def test_the_mean_curve_is_that_of_the_parts(table, three):
     times = torch.tensor([0.2, 0.8], dtype=torch.float64) / three.time_scale_
     draws = three.posterior_.draw(30, three.fitted_.draw_seed)
     curves = [
-        posterior.cumulative_hazard_draws(draws.of(k), times, encoded).neg().exp()
+        posterior.cumulative_hazard_draws(draws.take(draws.around(k)), times, encoded).neg().exp()
         for k, posterior in enumerate(three.posterior_.parts)
     ]
     np.testing.assert_allclose(prediction.mean.to_numpy(), torch.cat(curves).mean(0), rtol=1e-12)

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from inference.problems import intricate, setting
-from neuralsurv.errors import NotPositiveDefiniteError
+from neuralsurv.errors import NotPositiveDefiniteError, StorageError
 from neuralsurv.inference.paper import cavi
 from neuralsurv.model.network import MLP
 from neuralsurv.solvers import rows as rows_module
-from neuralsurv.solvers.dual import DualSolver, times_each, transposed_times_each
+from neuralsurv.solvers.dual import DualSolver
 from neuralsurv.solvers.rows import DenseRows, LayeredRows
 from solvers.gaussian_cases import GaussianCases, close, problem, rows_elsewhere
 
@@ -86,8 +86,8 @@ class TestRowsInLayers:
         rows = network_rows()
         vectors, values = rows_elsewhere(rows.shape[1], count).T, rows_elsewhere(rows.shape[0], count).T
         for kind in (rows, DenseRows(rows.dense())):
-            close(times_each(kind, vectors), rows.dense() @ vectors)
-            close(transposed_times_each(kind, values), rows.dense().T @ values)
+            close(kind.times_each(vectors), rows.dense() @ vectors)
+            close(kind.transposed_times_each(values), rows.dense().T @ values)
 
 
 def test_gram_matrix_is_computed_once_and_in_blocks(monkeypatch):
@@ -217,3 +217,11 @@ def test_fit_is_that_of_the_plain_solver(n, hidden):
     close(found.theta_mean, expected.theta_mean, rtol=1e-8)
     close(found.m, expected.m, rtol=1e-8)
     close(found.v, expected.v, rtol=1e-8)
+
+
+def test_only_its_compact_form_can_be_stored():
+    rows, ones = DenseRows(torch.eye(3).double()), torch.ones(3).double()
+    gaussian = DualSolver(rows, ones).solve(ones, ones)
+    with pytest.raises(StorageError, match="a Gaussian in its dual form cannot be saved; it is too large"):
+        gaussian.describe()
+    assert set(gaussian.compact().describe().arrays) == {"basis", "precision", "inner_mean", "inner_factor"}

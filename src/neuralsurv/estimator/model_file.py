@@ -16,8 +16,8 @@ from neuralsurv.errors import InputError, NeuralSurvWarning, StorageError
 from neuralsurv.estimator.diagnostics import Diagnostics
 from neuralsurv.estimator.fitted import Fitted
 from neuralsurv.estimator.neuralsurv import NeuralSurv
-from neuralsurv.files.format import Fields, read, write
-from neuralsurv.files.posterior_part import phi_table, posterior_parts, read_phi, read_posterior, stored_tensor
+from neuralsurv.files.format import Arrays, Fields, read, stored_array, write
+from neuralsurv.files.stored_posterior import posterior_parts, read_phi, read_posterior
 from neuralsurv.inference.choices import DefaultChoices, PaperChoices
 from neuralsurv.posterior.concerns import WARNINGS
 
@@ -41,7 +41,7 @@ def save(model: NeuralSurv, path: str | os.PathLike[str], *, replace: bool = Tru
         "class": NeuralSurv.__name__,
         "parameters": {name: _plain(value) for name, value in parameters.items()},
         **about,
-        "phi_prior": phi_table(model.phi_prior_),
+        "phi_prior": model.phi_prior_.describe(),
         "time_scale": model.time_scale_,
         "draw_seed": model.fitted_.draw_seed,
         "columns": [asdict(column) for column in model.encoding_.columns],
@@ -102,7 +102,7 @@ def load(path: str | os.PathLike[str], network: Any = None, device: str | None =
     if device is not None:
         model.set_params(device=device)
     model.network = network
-    trace = stored_tensor(tensors, "elbo", (None,))
+    trace = stored_array(tensors, "elbo", (None,))
     if len(trace) == 0:
         raise StorageError("the model file is damaged: 'elbo' is empty.")
     training = header.table("training")
@@ -183,24 +183,24 @@ def _parameters(table: Fields, known: set[str]) -> dict[str, Any]:
     return parameters
 
 
-def _times(tensors: dict[str, np.ndarray]) -> np.ndarray:
-    times = stored_tensor(tensors, "unique_times", (None,))
+def _times(tensors: Arrays) -> np.ndarray:
+    times = stored_array(tensors, "unique_times", (None,))
     if len(times) == 0 or times[0] <= 0 or (np.diff(times) < 0).any():
         raise StorageError("the model file is damaged: 'unique_times' are not positive and in order.")
     return times
 
 
-def _quartiles(tensors: dict[str, np.ndarray]) -> np.ndarray | None:
+def _quartiles(tensors: Arrays) -> np.ndarray | None:
     if "event_quartiles" not in tensors:
         # A file that was written before they were kept.
         return None
-    found = stored_tensor(tensors, "event_quartiles", (3,))
+    found = stored_array(tensors, "event_quartiles", (3,))
     if found[0] <= 0 or (np.diff(found) < 0).any():
         raise StorageError("the model file is damaged: 'event_quartiles' are not positive and in order.")
     return found
 
 
-def _encoding(header: Fields, tensors: dict[str, np.ndarray]) -> Encoding:
+def _encoding(header: Fields, tensors: Arrays) -> Encoding:
     columns = []
     for item in header.items("columns"):
         table = Fields(item, "column")
@@ -226,7 +226,7 @@ def _encoding(header: Fields, tensors: dict[str, np.ndarray]) -> Encoding:
         raise StorageError("the model file is damaged: a column or a part of X is repeated.")
     # Counted before any name is made: a shape of a few digits can stand for millions of columns.
     size = (sum(column.width for column in columns),)
-    scale, center = stored_tensor(tensors, "scale", size), stored_tensor(tensors, "center", size)
+    scale, center = stored_array(tensors, "scale", size), stored_array(tensors, "center", size)
     if not (scale > 0).all() or not columns:
         raise StorageError("the model file is damaged: 'scale' is not positive.")
     try:

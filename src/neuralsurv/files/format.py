@@ -26,6 +26,8 @@ _KEY = "neuralsurv"
 _DIGEST = "sha256"
 _LONGEST_HEADER = 16 * 2**20
 
+Arrays = dict[str, np.ndarray]
+
 
 def write(
     path: str | os.PathLike[str], header: dict[str, Any], tensors: dict[str, np.ndarray], *, replace: bool = True
@@ -71,7 +73,7 @@ def write(
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read a file back, checking sizes, types and finiteness before anything is believed.
+    """Read a file back, checking sizes, types and finiteness before anything is used.
 
     Parameters
     ----------
@@ -123,7 +125,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
 
 
 def _content(source: Path) -> tuple[dict[str, Any], bytes]:
-    """Return the header and all bytes of a file, of which nothing but the header is read before that is believed."""
+    """Return the header and all bytes of a file, of which nothing but the header is read before that is checked."""
     with source.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(8)
@@ -259,3 +261,12 @@ class Fields:
     def raw(self, key: str) -> Any:
         """Return a value that the caller checks itself."""
         return self._values.get(key)
+
+
+def stored_array(tensors: Arrays, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+    """Return an array of a file if it is there and has the shape; None stands for any length."""
+    array = tensors.get(name)
+    fits = array is not None and len(array.shape) == len(shape)
+    if array is None or not fits or any(b not in (None, a) for a, b in zip(array.shape, shape, strict=True)):
+        raise StorageError(f"the model file is damaged: {name!r} is missing or has the wrong shape.")
+    return array

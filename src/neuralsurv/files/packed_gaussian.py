@@ -14,11 +14,9 @@ import math
 import numpy as np
 
 from neuralsurv.errors import StorageError
+from neuralsurv.files.format import Arrays
 from neuralsurv.memory import require
-from neuralsurv.model.additive import Additive
-from neuralsurv.model.network import MLP, Network
-
-Arrays = dict[str, np.ndarray]
+from neuralsurv.model.network import Network
 
 BASIS, PRECISION, FACTOR = "theta_basis", "theta_precision", "theta_inner_factor"
 _REST, _CORE, _INPUTS, _COLUMNS = (f"{BASIS}_{part}" for part in ("rest", "core", "inputs", "columns"))
@@ -38,7 +36,7 @@ def pack(arrays: Arrays, network: Network) -> Arrays:
     Parameters
     ----------
     arrays : dict of ndarray
-        As :func:`neuralsurv.files.posterior_part.posterior_parts` makes them.
+        As :func:`neuralsurv.files.stored_posterior.posterior_parts` makes them.
     network : Network
         The network whose weights they are.
     """
@@ -75,16 +73,8 @@ def unpack(tensors: Arrays, network: Network) -> Arrays:
     return found
 
 
-def _first_layer(network: Network) -> tuple[int, int, int] | None:
-    """Return where the weights of the first layer start, how many units it has, and how many inputs."""
-    inner, start = (network.inner, network.linear_size) if isinstance(network, Additive) else (network, 0)
-    if not isinstance(inner, MLP):
-        return None
-    return start, (*inner.hidden, 1)[0], inner.covariates + 1
-
-
 def _pack_basis(basis: np.ndarray, network: Network) -> Arrays:
-    place = _first_layer(network)
+    place = network.first_layer
     if place is None:
         return {BASIS: basis}
     start, units, inputs = place
@@ -118,7 +108,7 @@ def _factored(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _unpack_basis(tensors: Arrays, network: Network) -> np.ndarray:
-    place, core = _first_layer(network), tensors[_CORE]
+    place, core = network.first_layer, tensors[_CORE]
     rest, columns = tensors.get(_REST, np.empty(0)), tensors.get(_COLUMNS, np.empty(0))
     if place is None or core.ndim != 3 or rest.ndim != 2 or columns.ndim != 1:
         raise _damaged(BASIS)

@@ -25,14 +25,13 @@ class MixedDraws(Draws):
 
     part: Tensor
 
-    def take(self, chosen: slice) -> MixedDraws:
+    def take(self, chosen: slice | Tensor) -> MixedDraws:
         """Return some of the draws."""
         return MixedDraws(self.theta[chosen], self.phi[chosen], self.part[chosen])
 
-    def of(self, number: int) -> Draws:
-        """Return the draws of one part."""
-        mine = self.part == number
-        return Draws(self.theta[mine], self.phi[mine])
+    def around(self, mode: int) -> Tensor:
+        """Return which of the draws belong to the part of this number, shape (S,)."""
+        return self.part == mode
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,11 @@ class MixedPosterior(Posterior):
         theta = MixtureGaussian((1 / len(parts),) * len(parts), tuple(part.theta for part in parts))
         first = parts[0]
         return cls(first.phi, theta, first.theta_star, first.network, first.normaliser, first.rho, parts)
+
+    @property
+    def modes(self) -> tuple[Posterior, ...]:
+        """The parts."""
+        return self.parts
 
     def draw(self, count: int, seed: int) -> MixedDraws:
         """Return `count` joint draws; the parts take turns in a random order, so their shares differ by one at most."""
@@ -103,13 +107,12 @@ class MixedPosterior(Posterior):
 
     def _each(self, draws: Draws, compute: Callable[[Posterior, Draws], Tensor]) -> Tensor:
         """Compute with every part for its draws, and put the results in the order of the draws."""
-        assert isinstance(draws, MixedDraws)
-        out: Tensor | None = None
+        found = []
         for number, posterior in enumerate(self.parts):
-            own = draws.of(number)
-            if len(own):
-                found = compute(posterior, own)
-                out = found.new_empty(len(draws), *found.shape[1:]) if out is None else out
-                out[draws.part == number] = found
-        assert out is not None
+            own = draws.around(number)
+            if own.any():
+                found.append((own, compute(posterior, draws.take(own))))
+        out = found[0][1].new_empty(len(draws), *found[0][1].shape[1:])
+        for own, values in found:
+            out[own] = values
         return out

@@ -12,6 +12,7 @@ from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.network import Network
 from neuralsurv.model.prior import Gamma, Held
 from neuralsurv.posterior.gaussian import Draws, Posterior
+from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.primal import PrimalGaussian, cholesky
 
 
@@ -52,6 +53,10 @@ class DrawnWeights:
         """Return `count` of the draws."""
         return self.draws[choose_draws(len(self.draws), count, generator)]
 
+    def describe(self) -> Description:
+        """Return the draws."""
+        return Description({}, {"draws": self.draws})
+
 
 @dataclass(frozen=True)
 class SampledPosterior(Posterior):
@@ -66,12 +71,17 @@ class SampledPosterior(Posterior):
         Draws of phi that belong to those of theta.
     """
 
+    theta: DrawnWeights
     phi_draws: Tensor
+
+    def describe(self) -> Description:
+        """Return what the posterior is made of, with the draws of phi."""
+        values, arrays = super().describe()
+        return Description(values, {**arrays, "phi_draws": self.phi_draws})
 
     def draw(self, count: int, seed: int) -> Draws:
         """Return `count` of the joint draws, without repetition as long as there are enough."""
         chosen = choose_draws(len(self.phi_draws), count, torch.Generator().manual_seed(seed))
-        assert isinstance(self.theta, DrawnWeights)
         return Draws(self.theta.draws[chosen], self.phi_draws[chosen])
 
 

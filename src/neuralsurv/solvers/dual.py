@@ -13,7 +13,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from neuralsurv.errors import StorageError
 from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.primal import cholesky, eigenvectors
 from neuralsurv.solvers.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.subspace import SubspaceGaussian
@@ -26,25 +28,6 @@ def _gram(rows: Rows, scale: Tensor) -> Tensor:
     for part in row_slices(points, max(points, size)):
         matrix[part] = rows.take(part).gram(rows, scale)
     return matrix
-
-
-def times_each(rows: Rows, vectors: Tensor) -> Tensor:
-    """Return J·V for the columns of V (m, Q), shape (P, Q).
-
-    One by one for rows in layers: each product is a matrix product already, and to form the rows first takes longer.
-    """
-    if isinstance(rows, DenseRows):
-        return rows.matrix @ vectors
-    parts = [rows.times(vector) for vector in vectors.T.contiguous()]
-    return torch.stack(parts, 1) if parts else vectors.new_zeros(rows.shape[0], 0)
-
-
-def transposed_times_each(rows: Rows, values: Tensor) -> Tensor:
-    """Return Jᵀ·U for the columns of U (P, Q), shape (m, Q)."""
-    if isinstance(rows, DenseRows):
-        return rows.matrix.T @ values
-    parts = [rows.transposed_times(column) for column in values.T.contiguous()]
-    return torch.stack(parts, 1) if parts else values.new_zeros(rows.shape[1], 0)
 
 
 @dataclass(frozen=True)
@@ -115,10 +98,10 @@ class DualGaussian:
     def _correct(self, whitened: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return u − A_κᵀw, shape (Q, m), and w = M⁻¹(A_κ u + noise), shape (I, Q), for whitened vectors u."""
         root = self.precision.sqrt()
-        right = times_each(self.rows, (whitened / root).T)[self.informed]
+        right = self.rows.times_each((whitened / root).T)[self.informed]
         right *= self.curvature[self.informed].sqrt()[:, None]
         solution = torch.cholesky_solve(right if noise is None else right + noise, self.factor)
-        return whitened - transposed_times_each(self.rows, self._scattered(solution)).T / root, solution
+        return whitened - self.rows.transposed_times_each(self._scattered(solution)).T / root, solution
 
     def variance(self, rows: Tensor) -> Tensor:
         """Return the variance of each ``rows @ theta``."""
@@ -154,6 +137,10 @@ class DualGaussian:
         noise = torch.randn(len(self.informed), count, generator=generator, dtype=self.precision.dtype)
         return self._correct(prior, noise)[0].div_(self.precision.sqrt()).add_(self.mean)
 
+    def describe(self) -> Description:
+        """Refuse: the rows and the Gram matrix are as large as the problem; `compact` gives what can be stored."""
+        raise StorageError("a Gaussian in its dual form cannot be saved; it is too large.")
+
     def compact(self, tolerance: float = 0.0) -> SubspaceGaussian:
         """Return the same law without the rows, in the subspace of the informed points and the mean.
 
@@ -168,7 +155,7 @@ class DualGaussian:
         values, vectors = eigenvectors(information)
         enough = tolerance + torch.finfo(values.dtype).eps * float(values.sum())
         vectors = vectors[:, int((values.clamp_min(0).cumsum(0) <= enough).sum()) :]
-        span = transposed_times_each(self.rows, self._scattered(vectors)).div_(self.precision.sqrt()[:, None])
+        span = self.rows.transposed_times_each(self._scattered(vectors)).div_(self.precision.sqrt()[:, None])
         whitened_mean = (self.precision.sqrt() * self.mean)[:, None]
         if bool(whitened_mean.any()):
             span = torch.cat([span, whitened_mean], 1)

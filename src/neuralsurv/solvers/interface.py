@@ -6,12 +6,27 @@ Given rows :math:`J` (P×m), a diagonal prior precision :math:`T`, curvatures :m
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from neuralsurv.solvers.chart import Chart
+
+
+class Description(NamedTuple):
+    """What an object is made of, in a form that a model file can hold.
+
+    Attributes
+    ----------
+    values : dict of str
+        Plain numbers, text and lists of them.
+    arrays : dict of str to Tensor
+        The arrays.
+    """
+
+    values: dict[str, Any]
+    arrays: dict[str, Tensor]
 
 
 class Gaussian(Protocol):
@@ -36,6 +51,10 @@ class Gaussian(Protocol):
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Return `count` independent draws of theta, shape (count, m)."""
+        ...
+
+    def describe(self) -> Description:
+        """Return what the Gaussian is made of; a StorageError where that is too much for a file."""
         ...
 
 

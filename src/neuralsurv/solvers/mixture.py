@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralsurv.errors import InputError
-from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.errors import InputError, StorageError
+from neuralsurv.solvers.interface import Description, Gaussian
 
 _ROUNDING = 1e-9
 
@@ -73,3 +73,12 @@ class MixtureGaussian:
         counts = edges.floor().diff().long().tolist()
         draws = torch.cat([part.draw(k, generator) for k, part in zip(counts, self.parts, strict=True)])
         return draws[torch.randperm(len(draws), generator=generator)]
+
+    def describe(self) -> Description:
+        """Return the weights, the basis that all parts share, and the arrays of each part under its number."""
+        arrays = [dict(part.describe().arrays) for part in self.parts]
+        bases = [each.pop("basis", None) for each in arrays]
+        if bases[0] is None or any(basis is not bases[0] for basis in bases):
+            raise StorageError("a mixture whose parts do not share one basis cannot be saved.")
+        numbered = {f"{name}_{k}": array for k, each in enumerate(arrays) for name, array in each.items()}
+        return Description({"mixture": list(self.weights)}, {"basis": bases[0], **numbered})

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
 from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.rows import Rows, row_slices
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
 
@@ -89,6 +90,10 @@ class PrimalGaussian:
         noise = torch.randn(len(self.mean), count, generator=generator, dtype=self.mean.dtype)
         deviation: Tensor = torch.linalg.solve_triangular(self.factor.T, noise, upper=True).T
         return self.mean + deviation
+
+    def describe(self) -> Description:
+        """Return the mean and the factor."""
+        return Description({}, {"mean": self.mean, "factor": self.factor})
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 from neuralsurv.solvers.triangles import squared_lengths
 
@@ -102,3 +103,8 @@ class SubspaceGaussian:
         noise = torch.randn(len(self.inner_mean), count, generator=generator, dtype=self.precision.dtype)
         inside = self.inner_mean + torch.linalg.solve_triangular(self.inner_factor.T, noise, upper=True).T
         return across.addmm_(inside - across @ self.basis, self.basis.T).div_(self.precision.sqrt())
+
+    def describe(self) -> Description:
+        """Return the basis and the Gaussian in it."""
+        inner = {"precision": self.precision, "inner_mean": self.inner_mean, "inner_factor": self.inner_factor}
+        return Description({}, {"basis": self.basis, **inner})

@@ -26,8 +26,7 @@ from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian
 from neuralsurv.solvers.mixture import MixtureGaussian
-from neuralsurv.solvers.rows import DenseRows, LayeredRows, Rows
-from neuralsurv.solvers.streamed_rows import JoinedRows
+from neuralsurv.solvers.rows import DenseRows, JoinedRows, LayeredRows, Rows
 
 # Information of the products, and of the network, that may be given up at scale 1, in nats, and the most directions of
 # each that are kept.

@@ -21,8 +21,7 @@ from neuralsurv.model.points import Points, build_points
 from neuralsurv.model.prior import Group, GroupedPrior
 from neuralsurv.model.quadrature import GaussLegendre, ShiftedLog
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
-from neuralsurv.solvers.rows import LayeredRows, Rows, row_slices
-from neuralsurv.solvers.streamed_rows import JoinedRows
+from neuralsurv.solvers.rows import JoinedRows, LayeredRows, Rows, row_slices
 
 # A network of no more weights than this is sampled as it is.
 _MOST_WEIGHTS = 200
