@@ -217,10 +217,8 @@ def test_a_little_headroom_is_a_ceiling() -> None:
     assert float(model.predict_hazard(COHORT.x, TIMES).draws.max()) <= ceiling
 
 
-def test_phi_is_held_and_has_no_picture(usual: NeuralSurv) -> None:
+def test_phi_is_fixed(usual: NeuralSurv) -> None:
     assert usual.posterior_.phi == usual.phi_prior_ == Held(usual.posterior_.phi.mean)
-    with pytest.raises(InputError, match="phi is held with the default preset, so there is no density to draw"):
-        usual.plot_phi()
 
 
 # ---------------------------------------------------------------------------------------------------- messages

@@ -22,6 +22,7 @@ from neuralsurv.model.hazard import Constant, MonteCarlo
 from neuralsurv.model.module_checks import wrap_module
 from neuralsurv.model.network import MLP
 from neuralsurv.model.prior import WeightPrior
+from neuralsurv.prediction.predictor import Predictor
 from small_cohort import quick_model, small_cohort
 
 ROWS = 50
@@ -163,10 +164,8 @@ def test_bands_are_narrower_with_a_bayesian_head_alone():
     case = CASES[1]
     X, y = case.inputs(ROWS), outcome()
     far = {"X": 4 * X[:10], "times": [1.0]}
-    widths = [
-        paper_model(case, draws=300, bayesian=some).fit(X, y).predict_g(**far).draws.std(0).mean()
-        for some in ("head", "all")
-    ]
+    models = [paper_model(case, bayesian=some).fit(X, y) for some in ("head", "all")]
+    widths = [Predictor.from_fitted(model.fitted_, draws=300).g(**far).draws.std(0).mean() for model in models]
     assert widths[0] < 0.5 * widths[1]
 
 

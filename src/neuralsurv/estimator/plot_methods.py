@@ -10,7 +10,6 @@ import pandas as pd
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
-from neuralsurv.model.prior import Held
 from neuralsurv.prediction import plots
 from neuralsurv.prediction.prediction import Prediction
 
@@ -20,8 +19,6 @@ class PlotMethods:
 
     time_scale_: Any
     elbo_: Any
-    posterior_: Any
-    phi_prior_: Any
     _predictor: Any
     predict_survival: Any
     predict_hazard: Any
@@ -44,13 +41,6 @@ class PlotMethods:
         """Draw the evidence lower bound after each sweep."""
         self._predictor()
         return plots.plot_elbo(self.elbo_, ax=ax)
-
-    def plot_phi(self, *, ax: Any = None) -> Any:
-        """Draw the prior and the posterior of phi."""
-        self._predictor()
-        if isinstance(self.phi_prior_, Held):
-            raise InputError("phi is held with the default preset, so there is no density to draw; use preset='paper'.")
-        return plots.plot_phi(self.posterior_.phi, self.phi_prior_, ax=ax)
 
     def plot_calibration(self, X: Any, y: Any, time: float, *, groups: int = 5, ax: Any = None) -> Any:
         """Draw predicted against observed survival at one time, by groups of predicted survival.

@@ -13,6 +13,7 @@ from neuralsurv.data.parts import container_of
 from neuralsurv.data.table import require_rows
 from neuralsurv.errors import InputError
 from neuralsurv.metrics.discrimination import antolini_concordance
+from neuralsurv.prediction.changing_covariates import path_survival
 from neuralsurv.prediction.prediction import Curve, Prediction
 from neuralsurv.prediction.predictor import Predictor
 
@@ -43,10 +44,7 @@ class PredictMethods:
                     f"X has {width} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
                     "as input."
                 )
-        fitted = self.fitted_
-        return Predictor(
-            fitted.posterior, fitted.encoding, fitted.time_scale, int(self.draws), fitted.draw_seed, self.verbose
-        )
+        return Predictor.from_fitted(self.fitted_, int(self.draws), self.verbose)
 
     def predict_survival(self, X: Any, times: Any) -> Prediction:
         """Predict survival curves.
@@ -72,10 +70,6 @@ class PredictMethods:
     def predict_hazard(self, X: Any, times: Any) -> Prediction:
         """Predict hazards, in events per unit of the user's time; parameters as in :meth:`predict_survival`."""
         return self._predictor(X).hazard(X, times)
-
-    def predict_g(self, X: Any, times: Any) -> Prediction:
-        """Predict the network's output g, the logit of the hazard's share of its ceiling."""
-        return self._predictor(X).g(X, times)
 
     def predict_conditional_survival(self, X: Any, times: Any, given: float) -> Prediction:
         """Predict survival of people who are known to be event-free at time `given`.
@@ -170,7 +164,7 @@ class PredictMethods:
             parts[key] = np.asarray(frame[given] if isinstance(given, str) else given)
             require_rows(len(frame), key, len(parts[key]))
         ends = Outcome.from_arrays(parts["time"], np.zeros(len(frame), dtype=bool), parts["entry"])
-        return predictor.path_survival(X, times, parts["id"], ends.entry, ends.time)
+        return path_survival(predictor, X, times, parts["id"], ends.entry, ends.time)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return a risk score, the expected cumulative hazard at the last training time: higher is worse."""

@@ -78,7 +78,7 @@ class Held:
 
     def density(self, values: np.ndarray) -> np.ndarray:
         """Refuse: a point mass has no density."""
-        raise InputError("phi is fixed in this model, so it has no density to draw; PaperNeuralSurv infers it.")
+        raise InputError("phi is fixed in this model, so it has no density; only the paper's model infers it.")
 
     def describe(self) -> dict[str, float]:
         """Return the value, for a model file."""

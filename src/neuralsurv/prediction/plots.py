@@ -11,10 +11,10 @@ from neuralsurv.metrics.kaplan_meier import kaplan_meier
 
 if TYPE_CHECKING:
     from neuralsurv.data.outcome import Outcome
-    from neuralsurv.model.prior import Gamma
+    from neuralsurv.model.prior import Gamma, Held
     from neuralsurv.prediction.prediction import Prediction
 
-# Okabe–Ito: told apart by people with any colour vision.
+# Okabe–Ito: distinguishable with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MOST_CURVES = 30
 
@@ -123,15 +123,22 @@ def plot_elbo(elbo: np.ndarray, *, ax: Any = None) -> Any:
     return target
 
 
-def plot_phi(phi: Gamma, prior: Gamma, *, ax: Any = None) -> Any:
-    """Draw the prior and the posterior density of phi."""
-    from scipy.stats import gamma
+def plot_phi(posterior: Gamma | Held, prior: Gamma | Held, *, ax: Any = None) -> Any:
+    """Draw the prior and the posterior density of phi, the scale of the hazard; for research.
 
-    target = axes(ax)
-    top = max(phi.quantile(0.9999), prior.quantile(0.9))
+    Parameters
+    ----------
+    posterior, prior : Gamma
+        ``model.posterior_.phi`` and ``model.phi_prior_`` of the paper's model; a phi that is fixed is refused.
+    ax : Axes, optional
+        Where to draw.
+    """
+    top = max(posterior.quantile(0.9999), prior.quantile(0.9))
     grid = np.linspace(top / 1000, top, 500)
-    for density, name, colour in ((prior, "prior", "0.5"), (phi, "posterior", COLOURS[0])):
-        target.plot(grid, gamma.pdf(grid, density.shape, scale=1 / density.rate), color=colour, label=name)
+    densities = prior.density(grid), posterior.density(grid)
+    target = axes(ax)
+    for density, name, colour in zip(densities, ("prior", "posterior"), ("0.5", COLOURS[0]), strict=True):
+        target.plot(grid, density, color=colour, label=name)
     target.set_xlabel("phi (events per unit of scaled time)")
     target.set_ylabel("density")
     target.set_ylim(bottom=0)

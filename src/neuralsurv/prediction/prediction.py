@@ -13,8 +13,9 @@ import pandas as pd
 from neuralsurv.errors import InputError
 from neuralsurv.memory import require
 from neuralsurv.posterior.gaussian import people_blocks
+from neuralsurv.prediction.notebook_table import html_table, in_words
 
-# A cube of draws up to this many numbers (128 MiB) is kept after its first use; a larger one is made anew, block by
+# A cube of draws up to this many numbers (128 MiB) is kept after its first use; a larger one is recomputed, block by
 # block, whenever further summaries are asked for.
 _KEEP_NUMBERS = 2**24
 # More draws than this many numbers (1 GiB) are not pickled.
@@ -68,7 +69,18 @@ class Prediction:
                 f"{8 * numbers / 2**30:.1f} GiB and are not pickled; keep .to_frame() or .arrays(), or predict fewer "
                 "people or times at once."
             )
-        return _from_draws, (self.name, self.index, self.columns, self.extrapolated, self._cube())
+        return _from_draws, (self.name, self.index, self.columns, self.extrapolated, self._cube(), self.filled)
+
+    def __repr__(self) -> str:
+        """Return what is predicted, for how many people and when, in one line; nothing is computed for it."""
+        return f"<Prediction: {in_words(self)}>"
+
+    def _repr_html_(self) -> str:
+        """Return mean and 90 % interval as a table for a notebook, for the first 10 people at 6 times at most.
+
+        Only the first block of people is computed for it, a fraction of a second; nothing if the draws are there.
+        """
+        return html_table(self)
 
     def __copy__(self) -> Prediction:
         """Return another one that makes the same draws."""
@@ -219,7 +231,12 @@ class Prediction:
         return frame
 
     def head(self, people: int) -> Prediction:
-        """Return the prediction for the first `people` people; nothing is worked out for the others."""
+        """Return the prediction for the first `people` people; nothing is computed for those of later blocks."""
+        if "draws" in self._kept:
+            cube = self._kept["draws"][:, :people]
+            return _from_draws(
+                self.name, self.index[:people], self.columns, self.extrapolated, cube, self.filled[:people]
+            )
 
         def blocks() -> Iterator[np.ndarray]:
             wanted = people
@@ -239,7 +256,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class _HeldDraws:
+class _StoredDraws:
     """Draws that are there already, in the form of the function that makes them."""
 
     cube: np.ndarray
@@ -249,10 +266,15 @@ class _HeldDraws:
 
 
 def _from_draws(
-    name: str, index: pd.Index, columns: pd.Index | None, extrapolated: np.ndarray, cube: np.ndarray
+    name: str,
+    index: pd.Index,
+    columns: pd.Index | None,
+    extrapolated: np.ndarray,
+    cube: np.ndarray,
+    filled: tuple[tuple[str, ...], ...] = (),
 ) -> Prediction:
     """Return the prediction of these draws."""
-    found = Prediction(name, index, columns, extrapolated, len(cube), _HeldDraws(cube))
+    found = Prediction(name, index, columns, extrapolated, len(cube), _StoredDraws(cube), filled)
     cube.flags.writeable = False
     found._kept["draws"] = cube
     return found
