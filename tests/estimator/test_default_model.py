@@ -257,7 +257,7 @@ def test_few_events() -> None:
     assert event.sum() == FEW_EVENTS - 1
     (message,) = messages_of(quick_default(), y=(COHORT.time, event))
     assert message.startswith(
-        "the training rows hold events of total weight 4; with so few, curves and bands are little"
+        "the training rows hold events of total weight 4; with so few events, curves and bands are little"
     )
     enough = COHORT.event & (np.cumsum(COHORT.event) <= FEW_EVENTS)
     assert messages_of(quick_default(), y=(COHORT.time, enough)) == ()

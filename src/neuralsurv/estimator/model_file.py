@@ -1,4 +1,4 @@
-"""What of a fitted model goes into a file, and back."""
+"""Saving a fitted model to a file and loading it again."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from neuralsurv.posterior.concerns import WARNINGS
 
 # The only classes a file can name.
 _REGISTRY = {"NeuralSurv": NeuralSurv}
-# A few bytes of a file say how many draws a prediction makes.
+# A forged file could ask for any number of draws.
 _MOST_DRAWS = 10**6
 _MOST_AXES = 16
 
 
 def save(model: NeuralSurv, path: str | os.PathLike[str], *, replace: bool = True) -> None:
-    """Write a fitted model; with ``replace=False`` not over another file."""
+    """Write a fitted model to a file; with ``replace=False``, an existing file is not overwritten."""
     about, arrays = posterior_parts(model.posterior_)
     parameters = _own_parameters(model)
     if not (parameters["random_state"] is None or isinstance(parameters["random_state"], (int, np.integer))):
         # A generator has a state, not a value; the fitted model no longer needs it.
         parameters["random_state"] = None
-    # A file is data and holds no code: whoever opens it gives the network again.
+    # A file is data and holds no code: the network is passed again when it is opened.
     parameters["network"] = None
     header = {
         "class": NeuralSurv.__name__,
@@ -68,7 +68,7 @@ def save(model: NeuralSurv, path: str | os.PathLike[str], *, replace: bool = Tru
 def load(path: str | os.PathLike[str], network: Any = None, device: str | None = None) -> NeuralSurv:
     """Open a model file.
 
-    A file is data: opening one, even from a stranger, cannot run anything.
+    A file is data: opening one, even from an untrusted source, cannot run anything.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def load(path: str | os.PathLike[str], network: Any = None, device: str | None =
 
 
 def _own_parameters(model: NeuralSurv) -> dict[str, Any]:
-    """Return the parameters of a model; those that a class of the user's adds have no place in a file."""
+    """Return the parameters of a model; a file has no place for those that a derived class adds."""
     known = NeuralSurv().get_params(deep=False)
     parameters = {name: vars(model)[name] for name in known}
     if type(model) is not NeuralSurv:
@@ -192,7 +192,7 @@ def _times(tensors: Arrays) -> np.ndarray:
 
 def _quartiles(tensors: Arrays) -> np.ndarray | None:
     if "event_quartiles" not in tensors:
-        # A file that was written before they were kept.
+        # A file written before they were stored.
         return None
     found = stored_array(tensors, "event_quartiles", (3,))
     if found[0] <= 0 or (np.diff(found) < 0).any():
@@ -208,7 +208,7 @@ def _encoding(header: Fields, tensors: Arrays) -> Encoding:
         if kind not in ("number", "category", "array"):
             raise StorageError("the model file is damaged: a column is neither number nor category nor array.")
         described = (table.text("name"), kind, table.texts("levels"), table.flag("has_missing"))
-        # Files that were written before gaps could go without an indicator have one for each.
+        # Files written before gaps could go without an indicator have one for each.
         indicator = table.raw("gap_indicator") is None or table.flag("gap_indicator")
         column = Column(*described, *_training_range(table), gap_indicator=indicator)
         if len(set(column.levels)) < max(len(column.levels), 2 if kind == "category" else 0):
@@ -216,15 +216,15 @@ def _encoding(header: Fields, tensors: Arrays) -> Encoding:
                 f"the model file is damaged: the levels of column {column.name!r} are too few, or one is repeated."
             )
         columns.append(replace(column, **_part(table)))
-    # Files that were written before there were parts hold one table.
+    # Files written before there were parts hold one table.
     container = "table" if header.raw("container") is None else header.text("container")
     parts = () if header.raw("parts") is None else header.texts("parts")
     unowned = set(parts) - {column.part for column in columns}
     if container not in ("table", "array", "tuple", "dict") or unowned or (container != "table" and not parts):
-        raise StorageError("the model file is damaged: what X came in is not known.")
+        raise StorageError("the model file is damaged: the container of X is not known.")
     if len({column.name for column in columns}) < len(columns) or len(set(parts)) < len(parts):
         raise StorageError("the model file is damaged: a column or a part of X is repeated.")
-    # Counted before any name is made: a shape of a few digits can stand for millions of columns.
+    # Counted before any name is created: a shape of a few digits can stand for millions of columns.
     size = (sum(column.width for column in columns),)
     scale, center = stored_array(tensors, "scale", size), stored_array(tensors, "center", size)
     if not (scale > 0).all() or not columns:
@@ -248,7 +248,7 @@ def _part(table: Fields) -> dict[str, Any]:
 
 def _training_range(table: Fields) -> tuple[float | None, float | None, bool]:
     """Return smallest and largest training value of a column and whether all were whole."""
-    # Categories have no range, and files that were written before ranges were kept have none at all.
+    # Categories have no range, and files written before ranges were stored have none at all.
     if table.raw("low") is None and table.raw("high") is None:
         return None, None, False
     low, high = table.number("low"), table.number("high")
@@ -267,7 +267,7 @@ def _diagnostics(table: Fields) -> Diagnostics:
         "tuple[str, ...]": table.texts,
         "dict[str, float]": lambda name: {key: table.table(name).number(key) for key in table.table(name).names()},
     }
-    # What has a default may be missing: older files were written before there was such a thing.
+    # What has a default may be missing, in files written before it existed.
     needed = [field for field in fields(Diagnostics) if field.default is MISSING and field.default_factory is MISSING]
     known = needed + [field for field in fields(Diagnostics) if field not in needed and field.name in table.names()]
     found = Diagnostics(**{field.name: readers[str(field.type)](field.name) for field in known})

@@ -1,4 +1,4 @@
-"""The plot methods of the estimator: each predicts, then hands over to :mod:`neuralsurv.prediction.plots`."""
+"""The plot methods of the estimator: each predicts, then calls a function of :mod:`neuralsurv.prediction.plots`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neuralsurv.prediction.prediction import Prediction
 
 
 class PlotMethods:
-    """Pictures of a fitted model. Every method takes ``ax`` and returns the axes it drew on."""
+    """Plots of a fitted model. Every method takes ``ax`` and returns the axes it drew on."""
 
     time_scale_: Any
     elbo_: Any
@@ -48,7 +48,7 @@ class PlotMethods:
         Parameters
         ----------
         X, y
-            Rows to check, best not those of the training.
+            Rows to check, preferably not the training rows.
         time : float
             When survival is compared.
         groups : int
@@ -119,6 +119,6 @@ class PlotMethods:
 
 
 def _average(prediction: Prediction) -> np.ndarray:
-    """Return the mean over people of every draw, shape (S, 1), without holding all draws at once."""
+    """Return the mean over people of every draw, shape (S, 1), block by block."""
     total = sum(block.sum(axis=1) for block in prediction.blocks())
     return np.asarray(total / len(prediction.index))

@@ -28,7 +28,7 @@ class Summary:
             if group != section:
                 lines += ([""] if lines else []) + [group]
                 section = group
-            # A model file may come from a stranger.
+            # A model file may come from an untrusted source.
             lines.append(f"  {printable(name):<{width}}  {printable(value)}")
         lines += ["", "Warnings"] + [f"  - {printable(text)}" for text in self.warnings or ("none",)]
         return "\n".join(lines)

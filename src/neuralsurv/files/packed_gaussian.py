@@ -1,4 +1,4 @@
-r"""The Gaussian of the weights of a large network in a model file, in fewer numbers than it has in memory.
+r"""Compression of the Gaussian over the weights of a large network, for a model file.
 
 The directions V (m×r) are by far the largest part of a file. A row of the Jacobian is, for the weights of the first
 layer, an outer product with the inputs of one training row, so that V there is :math:`X^\top C` with as many columns of
@@ -23,7 +23,7 @@ _REST, _CORE, _INPUTS, _COLUMNS = (f"{BASIS}_{part}" for part in ("rest", "core"
 _RUNS, _LOWER = "_runs", "_lower"
 # Gaussians of fewer numbers than this (8 MB) are stored as they are.
 _WORTH_PACKING = 2**20
-# Singular values below this share of the largest are rounding; entries of V, at most 1, may change by so much.
+# Singular values below this share of the largest are rounding; entries of V, at most 1, may change by this much.
 _NOISE = 1e-13
 _CLOSE = 1e-12
 _FIRST_WIDTH = 64
@@ -31,7 +31,7 @@ _ADVICE = "Use a machine with more memory, or fit with fewer columns or a smalle
 
 
 def pack(arrays: Arrays, network: Network) -> Arrays:
-    """Return the arrays of a posterior with a large Gaussian in few numbers.
+    """Return the arrays of a posterior with a large Gaussian compressed.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def pack(arrays: Arrays, network: Network) -> Arrays:
 
 
 def unpack(tensors: Arrays, network: Network) -> Arrays:
-    """Return the arrays that :func:`pack` was given, checked; those of a file without packed ones are as they are."""
+    """Return the arrays that :func:`pack` was given, checked; arrays that were not packed are returned unchanged."""
     packed = [name for name in tensors if name.startswith("theta_") and name.endswith((_RUNS, _LOWER))]
     if not packed and _CORE not in tensors:
         return tensors

@@ -12,7 +12,7 @@ from neuralsurv.solvers.mixture import MixtureGaussian
 from neuralsurv.solvers.primal import PrimalGaussian
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
-# More parts of a mixture, or modes of a posterior, than this are no model of ours.
+# No model has more parts of a mixture, or modes of a posterior, than this.
 MOST_PARTS = 10_000
 
 
@@ -22,7 +22,7 @@ def read_gaussian(size: int, header: Fields, tensors: Arrays) -> Gaussian:
         factor = _read_factor(tensors, "theta_factor", size)
         return PrimalGaussian(torch.from_numpy(stored_array(tensors, "theta_mean", (size,))), factor)
     basis = torch.from_numpy(stored_array(tensors, "theta_basis", (size, None)))
-    # Before the product, which has a row and a column for each of them.
+    # Checked before the product below, which has a row and a column for each of them.
     if basis.shape[1] > size:
         raise StorageError(f"the model file is damaged: 'theta_basis' has {basis.shape[1]} columns of {size} numbers.")
     if not torch.allclose(basis.T @ basis, torch.eye(basis.shape[1], dtype=basis.dtype), atol=1e-5):

@@ -32,7 +32,7 @@ _LARGEST_LOG = 1e6
 
 @dataclass(frozen=True)
 class NetworkReader:
-    """Reads networks of a file.
+    """Reads the networks in a file.
 
     Attributes
     ----------
@@ -52,11 +52,11 @@ class NetworkReader:
     device: Any
 
     def read(self, table: Fields) -> Network:
-        """Return the network that a table of the header describes; what only one kind has tells its kind."""
+        """Return the network that a table of the header describes; its keys tell the kind."""
         return self._additive(table) if "time" in table.names() else self._inner(table, self.layout.width)
 
     def _inner(self, table: Fields, covariates: int) -> MLP | ModuleNetwork:
-        """Return a network that may stand within an additive one, which itself may not."""
+        """Return a network that may be part of an additive one, which cannot itself be nested."""
         return self._module(table) if "module" in table.names() else self._mlp(table, covariates)
 
     def _mlp(self, table: Fields, covariates: int) -> MLP:
@@ -84,7 +84,7 @@ class NetworkReader:
         # Scaled times end at 1, so a shift is less; with a larger one, integrals over time would never end.
         if basis.shift > 1:
             raise StorageError("the model file is damaged: the shift of 'time' is out of range.")
-        # Logarithms of times, and what is measured in them: a file that says otherwise would overflow in a prediction.
+        # Log times, and what is measured on their scale: larger numbers would overflow in a prediction.
         if max(map(abs, (basis.center, *basis.bumps, table.number("offset")))) > _LARGEST_LOG:
             raise StorageError("the model file is damaged: a number of 'time' or 'offset' is out of range.")
         own = table.whole("covariates", 10**7)
@@ -107,7 +107,7 @@ class NetworkReader:
         kind = table.text("module")
         if self.module is None:
             raise StorageError(
-                f"the model has a network of its own, a {kind}, and a file holds no code; give it again: "
+                f"the model has a network of your own, a {kind}, and a file holds no code; pass it again: "
                 f"load(path, network={kind}(…))."
             )
         if not isinstance(self.module, nn.Module):
@@ -193,6 +193,6 @@ def _compare(network: ModuleNetwork, tensors: Arrays, kind: str) -> None:
         or bool(((found - wanted).abs() > _SAME * (1 + wanted.abs())).any())
     ):
         raise StorageError(
-            f"the network that was given has the weights of the one in the file, but does not compute the same: its "
+            f"the network that was given has the weights of the one in the file, but computes other values: its "
             f"code differs. Give the {kind} as it was fitted."
         )

@@ -1,4 +1,4 @@
-"""A posterior in a model file: what goes into the header and the arrays, and back."""
+"""A posterior in a model file: written as header values and arrays, read back and checked."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from neuralsurv.posterior.samples import DrawnWeights, SampledPosterior
 
 
 def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
-    """Return what the header and the arrays of a file hold of a posterior.
+    """Return the header values and the arrays of a posterior.
 
-    The first mode stands in the header itself, and further ones, with a prefix before the names of their arrays, in a
-    list of it.
+    The first mode is in the header itself, further ones in a list there, with a prefix to the names of their arrays.
     """
     (values, arrays), *others = (_mode_parts(mode) for mode in posterior.modes)
     for number, (_, more) in enumerate(others):
@@ -38,14 +37,14 @@ def _mode_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
 
 
 def _prefix(number: int) -> str:
-    """Return what the names of the arrays of a further mode begin with."""
+    """Return the prefix of the arrays of a further mode."""
     return f"mode{number + 2}_"
 
 
 def read_posterior(
     header: Fields, tensors: Arrays, layout: Layout, module: Any = None, device: Any = "cpu"
 ) -> Posterior:
-    """Return the posterior that a file holds, of a network for covariates of this layout.
+    """Return the posterior in a file.
 
     Parameters
     ----------

@@ -63,19 +63,19 @@ def _plain_kernels(recurrent: bool) -> Iterator[None]:
 class ModuleNetwork(Network):
     """A module's output as g, as a function of the weights `names` in one flat vector.
 
-    Made by :func:`neuralsurv.model.module_checks.wrap_module`, which checks all that is taken for granted here.
+    Made by :func:`neuralsurv.model.module_checks.wrap_module`, which checks all that is assumed here.
 
     Attributes
     ----------
     module : nn.Module
-        A copy of the user's, in evaluation mode and float64, on `device`. Weights that are not in `names` and buffers
-        are used as they are in it.
+        A copy of the user's module, in evaluation mode and float64, on `device`. Buffers, and weights that are not in
+        `names`, are constants.
     layout : Layout
         How a row of the matrix of covariates becomes the second argument of ``forward(t, x)``.
     names : tuple of str
         The parameters that make up theta, in order.
     trained : tuple of str
-        The parameters that a search for the mode may move: those that ask for a gradient.
+        The parameters that a search for the mode may move: those that require a gradient.
     device : torch.device
         Where the module runs.
     symmetric : bool
@@ -133,7 +133,7 @@ class ModuleNetwork(Network):
         return torch.cat(parts)
 
     def initial(self, generator: torch.Generator) -> Tensor:
-        """Return the weights that the module has: it is the user's to initialise or to pre-train."""
+        """Return the weights that the module has: the user initialises or pre-trains it."""
         return self.own.clone()
 
     def with_weights(self, theta: Tensor) -> ModuleNetwork:
@@ -145,7 +145,7 @@ class ModuleNetwork(Network):
         return replace(self, module=module)
 
     def over(self, names: tuple[str, ...]) -> ModuleNetwork:
-        """Return the same network as a function of other parameters of the module; nothing is said of its symmetry."""
+        """Return the same network as a function of other parameters of the module, taken as not symmetric."""
         return replace(self, names=names, symmetric=False)
 
     def weights(self, theta: Tensor) -> Weights:

@@ -22,7 +22,7 @@ from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.rows import LayeredRows, Rows
 
 Pullback = Callable[[Tensor], Tensor]
-# From theta to g at points and its pullback; from several of them to a list of these.
+# From theta to g at points and its pullback; from several thetas to a list of these.
 Evaluate = Callable[[Tensor], tuple[Tensor, Pullback]]
 EvaluateTogether = Callable[[Sequence[Tensor]], list[tuple[Tensor, Pullback]]]
 

@@ -1,4 +1,4 @@
-"""Panels: how an integral over time from 0 is cut into pieces, at the times asked for and in between."""
+"""Panels: the pieces into which an integral over time is cut, at the requested times and in between."""
 
 from __future__ import annotations
 

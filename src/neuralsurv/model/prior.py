@@ -59,7 +59,7 @@ class Gamma:
 
 @dataclass(frozen=True)
 class Held:
-    """The distribution of a phi that is known: all mass at one value. The bias of g makes up for it."""
+    """A phi that is fixed at one value, as in the default model, where the bias of g plays its role."""
 
     mean: float
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a fit: kinds of concerns, the Python warning of each, and those that several fits share."""
+"""Concerns about a fit: their kinds, the Python warning class of each, and checks that several fits share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from neuralsurv.errors import (
     QuadratureWarning,
 )
 
-# Fewer events than this tell next to nothing; the curves are then the prior's.
+# With fewer events than this, the curves are essentially the prior's.
 FEW_EVENTS = 5
-# That the hazard is near its ceiling in less than this share of the time at risk is not worth a word.
+# A hazard near its ceiling is reported only above this share of the time at risk.
 CROWDED_SHARE = 0.01
 
 # The Python warning of each kind of concern.
@@ -32,7 +32,7 @@ WARNINGS: dict[str, type[NeuralSurvWarning]] = {
     "few events": FewEventsWarning,
     "ceiling": CeilingWarning,
     "approximation": ApproximationWarning,
-    # Of a model file that was written before kinds were kept.
+    # From model files written before kinds were stored.
     "other": NeuralSurvWarning,
 }
 
@@ -47,7 +47,7 @@ class Concern:
         What it is about: "collapse", "interrupted", "sweeps", "mode", "chains", "quadrature", "few events", "ceiling",
         "approximation"; or "other".
     text : str
-        It in words.
+        The concern, as a sentence.
     """
 
     kind: str
@@ -68,18 +68,18 @@ def told(concerns: Iterable[Concern]) -> Told:
 
 
 def few_events(count: float) -> list[Concern]:
-    """Say so if the events, of total weight `count`, are few."""
+    """Return a concern if the events, of total weight `count`, are few."""
     if count >= FEW_EVENTS:
         return []
     text = (
-        f"the training rows hold events of total weight {count:g}; with so few, curves and bands are little more than "
-        "the prior's."
+        f"the training rows hold events of total weight {count:g}; with so few events, curves and bands are little "
+        "more than the prior's."
     )
     return [Concern("few events", text)]
 
 
 def near_ceiling(share: float) -> list[Concern]:
-    """Say so if the hazard is close to its ceiling in a noticeable `share` of the time at risk."""
+    """Return a concern if the hazard is close to its ceiling for too large a `share` of the time at risk."""
     if share <= CROWDED_SHARE:
         return []
     text = (

@@ -1,4 +1,4 @@
-"""Posterior: moments and joint draws of g and of phi, in scaled time."""
+"""The posterior of a linearised model: moments and joint draws, in scaled time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Draws:
         return Draws(self.theta[chosen], self.phi[chosen])
 
     def around(self, mode: int) -> Tensor:
-        """Return which of the draws, shape (S,), lie around the mode of this number: all around the first."""
+        """Return a mask, shape (S,), of the draws that lie around mode number `mode`: all of them around the first."""
         return torch.full((len(self),), mode == 0)
 
 
@@ -75,7 +75,7 @@ class Posterior:
 
     @property
     def modes(self) -> tuple[Posterior, ...]:
-        """The posterior around each of the modes it is linearised at: itself, as there is one."""
+        """The posteriors around the modes that it is linearised at: here a single one, itself."""
         return (self,)
 
     def describe(self) -> Description:
@@ -129,7 +129,7 @@ class Posterior:
         """
         edges, which = self.network.panels(times)
         rule = GaussLegendre(_PANEL_NODES).nodes(edges[:-1], edges[1:], self.rho)
-        # The first nodes of all panels come first, then the second ones: what is added up lies in whole blocks.
+        # The first nodes of all panels come first, then the second ones, so that whole blocks are added up.
         layout = (_PANEL_NODES, len(x), len(edges) - 1)
         node_time, node_weight = (part.reshape(-1, _PANEL_NODES).T[:, None] for part in (rule.time, rule.weight))
         point_time = node_time.expand(layout).reshape(-1)

@@ -1,4 +1,4 @@
-"""A posterior around several modes: each part is linearised at its own, and has the same share of the draws."""
+"""A posterior around several modes: each part is linearised at its own mode and has an equal share of the draws."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neuralsurv.solvers.mixture import MixtureGaussian
 
 @dataclass(frozen=True)
 class MixedDraws(Draws):
-    """Joint draws of which each belongs to a part of the mixture.
+    """Joint draws, each of which belongs to one part of the mixture.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class MixedDraws(Draws):
         return MixedDraws(self.theta[chosen], self.phi[chosen], self.part[chosen])
 
     def around(self, mode: int) -> Tensor:
-        """Return which of the draws belong to the part of this number, shape (S,)."""
+        """Return a mask, shape (S,), of the draws that belong to part number `mode`."""
         return self.part == mode
 
 
@@ -106,7 +106,7 @@ class MixedPosterior(Posterior):
         return self._each(draws, lambda part, own: part.log_likelihood_draws(own, entry, time, event, x))
 
     def _each(self, draws: Draws, compute: Callable[[Posterior, Draws], Tensor]) -> Tensor:
-        """Compute with every part for its draws, and put the results in the order of the draws."""
+        """Compute each part's draws with that part, and return the results in the order of the draws."""
         found = []
         for number, posterior in enumerate(self.parts):
             own = draws.around(number)

@@ -1,4 +1,4 @@
-"""Draws as a posterior: everything that predicts from one predicts from them."""
+"""A posterior that consists of draws, such as those of an exact sampler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from neuralsurv.solvers.primal import PrimalGaussian, cholesky
 
 @dataclass(frozen=True)
 class DrawnWeights:
-    """The weights by S draws: moments of J·theta are those of the draws.
+    """The distribution of the weights as S draws: moments of J·theta are those of the draws.
 
     Attributes
     ----------
@@ -60,10 +60,10 @@ class DrawnWeights:
 
 @dataclass(frozen=True)
 class SampledPosterior(Posterior):
-    """A posterior held by its draws.
+    """A posterior represented by its draws.
 
     ``theta`` holds the draws of the weights; ``phi`` is the Gamma with the mean and variance of the draws of phi (or
-    the value at which it was held) and serves summaries only: every prediction comes from the joint draws.
+    the value at which it is fixed) and serves summaries only: every prediction comes from the joint draws.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ def choose_draws(available: int, count: int, generator: torch.Generator) -> Tens
 def sampled_posterior(
     theta: Tensor, phi: Tensor, *, theta_star: Tensor, network: Network, normaliser: Normaliser, rho: float
 ) -> SampledPosterior:
-    """Return the posterior that the draws make with the model they were drawn from.
+    """Return joint draws, with the model they come from, as a posterior.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def sampled_posterior(
 
 
 def _matched(phi: Tensor) -> Gamma | Held:
-    """Return the Gamma with the moments of the draws, or the value at which phi was held."""
+    """Return the Gamma with the moments of the draws, or a point mass if phi is fixed."""
     if bool((phi == phi[0]).all()):
         return Held(float(phi[0]))
     mean, variance = float(phi.mean()), float(phi.var())

@@ -63,7 +63,7 @@ def path_survival(
 
 
 def _check_path(name: Any, entry: np.ndarray, time: np.ndarray, values: np.ndarray) -> None:
-    """Refuse a subject whose episodes, in order, leave a gap or end before the last of the times asked for."""
+    """Refuse a subject whose episodes, in order, leave a gap or end before the last requested time."""
     gaps = entry[1:] != time[:-1]
     if gaps.any():
         raise InputError(

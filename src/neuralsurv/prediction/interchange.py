@@ -40,7 +40,7 @@ def inference_data(predictor: Predictor, X: Any, outcome: Outcome) -> Any:
 
         blocks.append(over_completions(predictor.encoding, draws, x[part], compute))
     likelihood = torch.cat(blocks, dim=1).numpy()
-    # The density of an event is per unit of time: back from scaled time to the user's.
+    # The density of an event is per unit of time: convert it from scaled time to the user's unit.
     likelihood = (likelihood - outcome.event * np.log(predictor.time_scale)) * outcome.weight
     predicted = predictor.event_time_after(X, outcome.entry).draws
     predicted = np.minimum(predicted, np.maximum(predictor.time_scale, outcome.entry))

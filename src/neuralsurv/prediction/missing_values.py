@@ -1,4 +1,4 @@
-"""Covariates that are missing: every draw puts other values in their place, spread like those of the training rows."""
+"""Missing covariates: every draw fills them with other values, distributed like those of the training rows."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 from neuralsurv.data.features import Encoding
 from neuralsurv.posterior.gaussian import Draws
 
-# For each person the names of the covariates that were missing; empty where nobody lacks a value.
+# For each person the names of the covariates that were missing; empty where no value is missing.
 Filled = tuple[tuple[str, ...], ...]
 
 
 def over_completions(
     encoding: Encoding, draws: Draws, x: Tensor, compute: Callable[[Draws, Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """Compute a quantity for rows with gaps, each draw with other values in their place.
+    """Compute a quantity for rows with gaps, filling these with other values in each draw.
 
-    So what is not known of a person widens the band. Draw s uses completion s modulo their number, the same for
-    everybody: the difference of two people who lack a value is that of two who have the same one.
+    What is not known about a person thus widens the band. Draw s uses completion s modulo their number, the same for
+    everyone, so two people who lack the same value are compared as if they had the same one.
 
     Parameters
     ----------
@@ -57,5 +57,5 @@ def union(*names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def union_by_person(a: Filled, b: Filled) -> Filled:
-    """Return for each person the names of both lists; one that is empty has none for anybody."""
+    """Return for each person the names in either list; an empty list has no names for anyone."""
     return tuple(union(*pair) for pair in zip(a, b, strict=True)) if a and b else a or b

@@ -1,4 +1,4 @@
-"""A prediction in one line, and as a small table in a notebook."""
+"""How a prediction is displayed: one line of text, and a small table in a notebook."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from neuralsurv.names import printable
 if TYPE_CHECKING:
     from neuralsurv.prediction.prediction import Prediction
 
-# What a table shows at most.
+# The largest table.
 _MOST_PEOPLE = 10
 _MOST_COLUMNS = 6
 
 
 def in_words(prediction: Prediction) -> str:
-    """Return what is predicted, for how many people, where, and from how many draws.
+    """Return what is predicted, for how many people and times, and from how many draws.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def in_words(prediction: Prediction) -> str:
 
 
 def html_table(prediction: Prediction, level: float = 0.9) -> str:
-    """Return mean and interval of the first people at a few columns, spread evenly, as HTML."""
+    """Return mean and interval for the first people at a few evenly spaced columns, as HTML."""
     people = min(len(prediction.index), _MOST_PEOPLE)
     first = prediction if people == len(prediction.index) else prediction.head(people)
     found = first.arrays(level)

@@ -1,4 +1,4 @@
-"""Pictures of predictions and fits. matplotlib is imported when a picture is drawn, not before."""
+"""Plots of predictions and fits. matplotlib is imported only when something is drawn."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def plot_prediction(
 
 
 def _open_end(*parts: np.ndarray) -> float:
-    """Return where a band without an upper end is cut: a little above all finite values; infinity if none is open."""
+    """Return where to clip bands without an upper end: just above all finite values; infinity if there are none."""
     values = np.concatenate([part.reshape(-1) for part in parts])
     if np.isfinite(values).all():
         return np.inf
@@ -106,7 +106,7 @@ def _plot_intervals(
     target.plot(median[known], rows[known], "o", color=COLOURS[0])
     endless = np.isinf(parts[2])
     if endless.any():
-        # An arrow says that the interval goes on beyond the picture.
+        # An arrow marks an interval without an upper end.
         target.plot(upper[endless], rows[endless], ">", color=COLOURS[0])
     target.set_yticks(rows, names)
     target.set_xlabel(name)

@@ -1,4 +1,4 @@
-"""What users get back: a quantity for every person, with its posterior uncertainty."""
+"""The result of a prediction: a quantity for every person, with its posterior uncertainty."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Prediction:
     count : int
         Number of draws S.
     blocks : callable
-        Makes the draws: an iterator of arrays of shape (S, people in the block, k), the same every time.
+        Computes the draws: an iterator of arrays of shape (S, people in the block, k), the same every time.
     filled : tuple of tuple of str
         For each person the covariates that were missing: every draw took other values in their place, spread like those
-        of the training rows. Empty where nobody lacked a value.
+        of the training rows. Empty where no value was missing.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Prediction:
     filled: tuple[tuple[str, ...], ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the draws themselves: what makes them is the whole model."""
+        """Pickle the draws themselves: the function that computes them holds the whole model."""
         numbers = self.count * len(self.index) * self._width
         if numbers > _PICKLE_NUMBERS:
             raise InputError(
@@ -83,11 +83,11 @@ class Prediction:
         return html_table(self)
 
     def __copy__(self) -> Prediction:
-        """Return another one that makes the same draws."""
+        """Return a copy that computes the same draws."""
         return replace(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Prediction:
-        """Return another one that makes the same draws; labels are never changed, so they are shared."""
+        """Return a copy that computes the same draws; labels are immutable and shared."""
         return replace(self, extrapolated=self.extrapolated.copy())
 
     @cached_property
@@ -118,13 +118,13 @@ class Prediction:
             for block in self.blocks():
                 cube[:, first : first + block.shape[1]] = block
                 first += block.shape[1]
-            # Every summary is worked out from it, so it must stay as it is.
+            # All summaries are computed from it, so it must not change.
             cube.flags.writeable = False
             self._kept["draws"] = cube
         return self._kept["draws"]
 
     def _labelled(self, values: np.ndarray) -> Any:
-        # A copy: what users do to their table must not come back with the next one.
+        # A copy, so that changes to a returned table do not affect the next one.
         if self.columns is None:
             return pd.Series(values[:, 0].copy(), index=self.index, name=self.name)
         return pd.DataFrame(values.copy(), index=self.index, columns=self.columns)
@@ -135,10 +135,10 @@ class Prediction:
         return [self._labelled(self._kept[key]) for key in keys]
 
     def _summarise(self, *keys: str | float) -> None:
-        """Work summaries out, all that are new from one pass over the draws."""
+        """Compute the summaries that are not there yet, in one pass over the draws."""
         missing = list(dict.fromkeys(key for key in keys if key not in self._kept))
         if missing:
-            # Once here, and once in the user's hands.
+            # One copy is kept here, another is returned.
             require(
                 2 * 8.0 * len(missing) * len(self.index) * self._width,
                 f"a prediction of {len(self.index)} people at {self._width} columns",
@@ -186,7 +186,7 @@ class Prediction:
         return self._summaries(float(probability))[0]
 
     def interval(self, level: float = 0.9) -> Interval:
-        """Return the equal-tailed credible interval that holds `level` of the posterior, at every column apart.
+        """Return the equal-tailed credible interval that holds `level` of the posterior, for each column separately.
 
         Examples
         --------
@@ -204,7 +204,7 @@ class Prediction:
     def arrays(self, level: float = 0.9) -> dict[str, np.ndarray]:
         """Return mean, median, lower, upper and unreached as bare arrays of shape (n, k), from one pass over the draws.
 
-        For programs that predict again and again; k is 1 where there is one number for each person.
+        For programs that make many predictions; k is 1 where there is one number for each person.
         """
         keys: dict[str, str | float] = {"mean": "mean", "median": 0.5, "unreached": "unreached"}
         keys["lower"], keys["upper"] = _ends(level)
@@ -212,9 +212,9 @@ class Prediction:
         return {name: self._kept[keys[name]].copy() for name in ("mean", "median", "lower", "upper", "unreached")}
 
     def to_frame(self, level: float = 0.9) -> pd.DataFrame:
-        """Return a long table: one line for each person and column, with mean, median, interval and extrapolation.
+        """Return a long table: one row for each person and column, with mean, median, interval and extrapolation.
 
-        Where somebody lacked a covariate, the column ``filled_in`` names what was filled in for each person.
+        Where covariates were missing, the column ``filled_in`` names those that were filled in for each person.
         """
         people = np.repeat(np.arange(len(self.index)), self._width)
         frame = pd.DataFrame({name: table.reshape(-1) for name, table in self.arrays(level).items()})
@@ -257,7 +257,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class _StoredDraws:
-    """Draws that are there already, in the form of the function that makes them."""
+    """Draws that exist already, as the function that would compute them."""
 
     cube: np.ndarray
 

@@ -1,4 +1,4 @@
-"""From a posterior and rows of covariates to predictions. Time is the user's here and scaled inside."""
+"""From a posterior and rows of covariates to predictions, in the user's unit of time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AlongTimes = Callable[[Draws, Tensor, Tensor, slice], Tensor]
 
 
 class FittedModel(Protocol):
-    """What a predictor needs of a fitted model, which ``fitted_`` of an estimator has."""
+    """What a predictor needs of a fitted model; the ``fitted_`` of an estimator has it."""
 
     @property
     def posterior(self) -> Posterior:
@@ -60,7 +60,7 @@ class FittedModel(Protocol):
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predicts from a fitted model: what the methods of the estimator call, and a few quantities for research besides.
+    """Predicts from a fitted model: what the estimator's methods call, and a few quantities for research.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class Predictor:
         """Return the joint draws, the same ones every time."""
         if self.held is not None:
             return self.held
-        # They are made from as many random numbers.
+        # Twice: drawing takes as many random numbers.
         size = self.posterior.network.size
         advice = "Use fewer draws=…, or a model with a smaller network."
         require(2 * 8.0 * self.count * size, f"a prediction from {self.count} draws of {size} weights", advice)
@@ -165,7 +165,7 @@ class Predictor:
             numbers = points * (self.posterior.network.size + 3 * self.count)
             with bar(f"predicting {name}", len(people), self.verbose if len(people) > 1000 else False) as advance:
                 for part in people_blocks(len(people), numbers):
-                    # Not around the yield: what the caller does between two blocks is not ours to slow down.
+                    # Not around the yield: the caller's own work between two blocks keeps all threads.
                     with threads_for((part.stop - part.start) * numbers):
                         values = compute(draws, x[part], part)
                         _refuse_nan(values, name)
@@ -265,7 +265,7 @@ class Predictor:
         return self.along(name, X, times, curve)
 
     def conditional_survival(self, X: Any, times: Any, given: float) -> Prediction:
-        """Survival at times of people who are known to be alive at `given`; 1 before that."""
+        """Survival at times, given no event before `given`; 1 before that."""
         alive = check_given(given)
         edge = self.scaled(np.array([alive]))
 
@@ -300,7 +300,7 @@ class Predictor:
         return self.event_time_after(X, np.zeros(len(as_frame(X))))
 
     def event_time_after(self, X: Any, entry: np.ndarray) -> Prediction:
-        """Return draws of the own event time of people who are event-free at their `entry`, shape (n,)."""
+        """Return draws of the event time of each person, given no event before their `entry`, shape (n,)."""
         edges = self.steps(self.time_scale)
         start = self.scaled(entry)
 
@@ -373,12 +373,12 @@ class Predictor:
 
 
 def _reorder(values: Tensor, order: Tensor) -> Tensor:
-    """Return values (S, n, T) with their times in another order, without a copy where it is the same."""
+    """Return values (S, n, T) with their times reordered, without a copy if the order is unchanged."""
     return values if torch.equal(order, torch.arange(len(order))) else values[:, :, order]
 
 
 def _refuse_nan(values: Tensor, name: str) -> None:
-    # The sum is NaN where a number is; it is a fraction of the work that made them.
+    # The sum is NaN if any value is, and costs a fraction of the work of computing the values.
     if bool(torch.isnan(values.sum())) and bool(torch.isnan(values).any()):
         raise NotFiniteError(
             f"{name} became NaN: numbers of the model or of these people are too extreme to be computed with. Look for "

@@ -1,4 +1,4 @@
-"""Times that a prediction is asked for: read, or refused with a sentence that says what is wrong."""
+"""Validation of the times at which a prediction is requested."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neuralsurv.errors import InputError
 
 
 def check_times(times: Any) -> np.ndarray:
-    """Return times as a flat float array, or say what is wrong with them."""
+    """Return times as a flat float array; raise InputError if they are not valid."""
     try:
         values = np.atleast_1d(np.asarray(times, dtype=np.float64))
     except (TypeError, ValueError, OverflowError) as error:
@@ -24,7 +24,7 @@ def check_times(times: Any) -> np.ndarray:
 
 
 def check_given(given: Any) -> float:
-    """Return the time that people are known to have reached, or say what is wrong with it."""
+    """Return the time that people are known to have reached; raise InputError if it is not valid."""
     alive = _number(given)
     if not 0 <= alive < np.inf:
         raise InputError(f"given={given!r} must be one finite time of at least 0, the same for everybody.")
@@ -32,7 +32,7 @@ def check_given(given: Any) -> float:
 
 
 def check_horizon(horizon: Any) -> float:
-    """Return a horizon, or say what is wrong with it."""
+    """Return the horizon as a number; raise InputError if it is not valid."""
     limit = _number(horizon)
     if not 0 < limit < np.inf:
         raise InputError(f"horizon={horizon!r} must be a positive, finite time.")
@@ -40,7 +40,7 @@ def check_horizon(horizon: Any) -> float:
 
 
 def _number(value: Any) -> float:
-    """Return one number, NaN where a value is none."""
+    """Return a value as a number, or NaN if it is not one."""
     try:
         return float(value) if np.ndim(value) == 0 else np.nan
     except (TypeError, ValueError, OverflowError):

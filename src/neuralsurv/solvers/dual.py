@@ -32,7 +32,7 @@ def _gram(rows: Rows, scale: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class DualGaussian:
-    r"""A Gaussian held by P numbers for its mean and by the factor of M for its covariance.
+    r"""A Gaussian stored as P numbers for its mean and the factor of M for its covariance.
 
     The whitened mean is :math:`A^\top c`. The variance of a whitened row u is
     :math:`\min_w \lVert u - A_\kappa^\top w\rVert^2 + \lVert w\rVert^2`, with :math:`A_\kappa = \kappa^{1/2}A`: as a
@@ -123,7 +123,7 @@ class DualGaussian:
         log_det = 2 * float(self.factor.diagonal().log().sum()) - float(ratio.log().sum())
         square = float((precision * self.mean**2).sum())
         if bool((ratio == 1).all()):
-            # tr(M⁻¹) − I = −Σ κv: the variances at the own points say it already.
+            # tr(M⁻¹) − I = −Σ κv, and the variances at the points are known.
             trace = -float(self.curvature @ self.moments[1])
         else:
             root = self.curvature[self.informed].sqrt()

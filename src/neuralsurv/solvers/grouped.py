@@ -40,7 +40,7 @@ class Block:
 
 @dataclass(frozen=True)
 class GroupedSolver:
-    """What to make a low-rank solver of, for any scales.
+    """A low-rank solver for any scales of the prior.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-r"""What every solver offers: the Gaussian that a quadratic in J·theta leaves on theta.
+r"""The interface of solvers: the Gaussian over theta for a log-likelihood that is quadratic in J·theta.
 
 Given rows :math:`J` (P×m), a diagonal prior precision :math:`T`, curvatures :math:`\kappa \ge 0` and slopes
 :math:`b`, the Gaussian has :math:`\Sigma^{-1} = T + J^\top\mathrm{diag}(\kappa)J` and :math:`\mu = \Sigma J^\top b`.
@@ -54,7 +54,7 @@ class Gaussian(Protocol):
         ...
 
     def describe(self) -> Description:
-        """Return what the Gaussian is made of; a StorageError where that is too much for a file."""
+        """Return what the Gaussian is made of; raise a StorageError if that is too large for a file."""
         ...
 
 
@@ -62,7 +62,7 @@ Solved = TypeVar("Solved", bound=Gaussian)
 
 
 class Solver(Protocol[Solved]):
-    """Solves for the Gaussian again and again while J and T stay the same."""
+    """Solves for the Gaussian repeatedly while J and T stay the same."""
 
     def solve(self, curvature: Tensor, slope: Tensor) -> Solved:
         """Return the Gaussian for curvatures (P,) and slopes (P,)."""

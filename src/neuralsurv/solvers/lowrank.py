@@ -23,7 +23,7 @@ from neuralsurv.solvers.triangles import add_weighted_gram, mirrored, squared_le
 # matrix; else from a pivoted Cholesky factorisation, which only looks at as many columns of it as the rank.
 MOST_FOR_EIGENVECTORS = 3000
 # An eighth of the weights are few directions. Whether they are enough is tried with this many points a weight: with
-# fewer the eigenvectors are cheap as well, with more the data speak of most directions.
+# fewer the eigenvectors are cheap as well, with more the data inform most directions.
 _MANY_TIMES_FEW = 8
 _FEWEST_POINTS, _MOST_POINTS = 4, 32
 # Rows of no more numbers than this are held as a matrix for the eigenvectors (2 GiB).

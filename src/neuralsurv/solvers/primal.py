@@ -1,4 +1,4 @@
-"""The plain solver: one m×m Cholesky factorisation. The twin that every faster solver is checked against."""
+"""The plain solver: one m×m Cholesky factorisation. The reference that every faster solver is checked against."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
 
 
 def cholesky(matrix: Tensor) -> Tensor:
-    """Return the lower Cholesky factor, or say by name what is wrong with the matrix. No jitter is ever added."""
+    """Return the lower Cholesky factor; raise an error that says what is wrong with the matrix. No jitter is added."""
     factor: Tensor
     factor, info = torch.linalg.cholesky_ex(matrix)
     if int(info) == 0 and bool(torch.isfinite(factor).all()):
@@ -34,7 +34,7 @@ def cholesky(matrix: Tensor) -> Tensor:
 
 
 def eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ascending eigenvalues and the eigenvectors of a symmetric matrix, or say what is wrong with it."""
+    """Return the ascending eigenvalues and the eigenvectors of a symmetric matrix; raise an error if that fails."""
     try:
         values, vectors = torch.linalg.eigh(matrix)
     except RuntimeError as error:  # LinAlgError is one
@@ -49,15 +49,10 @@ def eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class PrimalGaussian:
-    """A Gaussian held by its mean and the Cholesky factor L of its precision, Σ⁻¹ = L Lᵀ."""
+    """A Gaussian stored as its mean and the Cholesky factor L of its precision, Σ⁻¹ = L Lᵀ."""
 
     mean: Tensor
     factor: Tensor
-
-    @property
-    def covariance_matrix(self) -> Tensor:
-        """Σ, shape (m, m)."""
-        return torch.cholesky_inverse(self.factor)
 
     def variance(self, rows: Tensor) -> Tensor:
         """Return the variance of each ``rows @ theta``: the squared length of L⁻¹ rowᵀ, never negative."""

@@ -17,13 +17,12 @@ from torch import Tensor
 
 # Blocks of rows are made so that a temporary holds at most this many numbers (128 MiB in float64).
 BLOCK_NUMBERS = 2**24
-# A block of this many (8 MiB) is worked through several times faster than one that has to be fetched from memory anew
-# for each operation on it.
+# A block of this many (8 MiB) stays in a cache, and operations on it are several times faster.
 CACHE_NUMBERS = 2**20
 
 
 def row_slices(count: int, width: int, numbers: int | None = None) -> Iterator[slice]:
-    """Yield slices of rows so that a block of them with `width` numbers a row holds at most so many numbers."""
+    """Yield slices of rows of `width` numbers each, such that a block holds at most `numbers` of them."""
     step = max(1, (BLOCK_NUMBERS if numbers is None else numbers) // max(1, width))
     for first in range(0, count, step):
         yield slice(first, min(count, first + step))
@@ -32,7 +31,7 @@ def row_slices(count: int, width: int, numbers: int | None = None) -> Iterator[s
 class Rows(ABC):
     """P rows of length m."""
 
-    # Whether the rows are differentiated again at every use, so that each pass over them counts.
+    # Whether the rows are recomputed at every use, so that each pass over them is expensive.
     recomputed: ClassVar[bool] = False
 
     @property
@@ -78,13 +77,13 @@ class Rows(ABC):
         """Return the diagonal of J diag(scale) Jᵀ, shape (P,)."""
 
     def after(self, lead: LayeredRows) -> Rows:
-        """Return the rows `lead` of other weights with these beside them."""
+        """Return these rows joined to `lead`, the rows of the weights before them."""
         return JoinedRows(lead, self)
 
 
 @dataclass(frozen=True)
 class DenseRows(Rows):
-    """Rows held as a matrix; one in single precision is multiplied in it, whatever the vectors are."""
+    """Rows as a matrix; a matrix in single precision is multiplied in single precision."""
 
     matrix: Tensor
 
@@ -209,7 +208,7 @@ class LayeredRows(Rows):
         return LayeredRows(tuple((a.square(), b.square()) for a, b in self.layers))
 
     def after(self, lead: LayeredRows) -> LayeredRows:
-        """Return the layers of `lead` and then these."""
+        """Return the layers of `lead` followed by these."""
         return LayeredRows((*lead.layers, *self.layers))
 
     def _separable(self, scale: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Rows of the Jacobian of a module: too many numbers to hold are differentiated anew, block by block."""
+"""Rows of a Jacobian that is too large to hold: recomputed, block by block, at every use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Differentiable(Protocol):
 
 @dataclass(frozen=True)
 class StreamedRows(Rows):
-    """Rows that are never held together.
+    """Rows that are recomputed at every use.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class StreamedRows(Rows):
         return self.network.vjp(self.theta, self.time, self.x, values)
 
     def _by_blocks(self, width: int, use: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return what `use` makes of each block of rows, (block, m) to (block, width), put together."""
+        """Apply `use` to each block of rows, (block, m) to (block, width), and return the results joined."""
         out = self.theta.new_empty(self.shape[0], width)
         for part in row_slices(*self.shape):
             out[part] = use(self.take(part).dense())

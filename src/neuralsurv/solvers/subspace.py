@@ -1,7 +1,7 @@
 r"""A Gaussian that differs from its prior in a few directions only.
 
 With whitened weights :math:`\eta = T^{1/2}\theta` and an orthonormal basis V (m×r) of the directions that the data
-speak of, :math:`\eta = Vz + (I - VV^\top)\varepsilon`: z has a Gaussian of its own and everything across V keeps the
+inform, :math:`\eta = Vz + (I - VV^\top)\varepsilon`: z has a Gaussian of its own and everything across V keeps the
 prior. It takes m·r numbers where a full covariance takes m².
 """
 
@@ -23,7 +23,7 @@ _SAFE_DIFFERENCE = 1e-6
 
 @dataclass(frozen=True)
 class SubspaceGaussian:
-    """A Gaussian held by what it does in a subspace.
+    """A Gaussian that equals its prior outside a subspace.
 
     Attributes
     ----------
