@@ -14,7 +14,6 @@ from neuralsurv.errors import InputError, NotFiniteError
 from neuralsurv.posterior.gaussian import people_blocks
 from neuralsurv.prediction import predictor as predictor_module
 from neuralsurv.prediction.predictor import Predictor
-from neuralsurv.prediction.requested_times import check_horizon, check_times
 from posteriors import covariates, predictor_of, small_posterior, small_predictor
 
 SCALE = 40.0  # of the predictors made by hand, in the user's unit of time
@@ -442,28 +441,6 @@ def test_bad_times(quantity):
         ask(covariates(2), [])
 
 
-@pytest.mark.parametrize(
-    ("times", "message"),
-    [
-        ([1, np.nan], "times holds nan;"),
-        ([1, np.inf], "times holds inf;"),
-        ([[1, 2], [3, 4]], r"times has shape \(2, 2\);"),
-        (["a"], "times cannot be read as numbers: could not convert string to float: 'a'; give one or more"),
-        ([1, [2, 3]], "times cannot be read as numbers: .* give one or more times in a flat list"),
-        ([10**400], "times cannot be read as numbers: int too large"),
-    ],
-)
-def test_times_that_are_refused(times, message):
-    with pytest.raises(InputError, match=message):
-        check_times(times)
-
-
-def test_times_that_are_taken():
-    assert check_times(3).tolist() == [3.0]
-    assert check_times(pd.Series([2, 1])).tolist() == [2.0, 1.0]
-    assert check_times((0, 4.5)).tolist() == [0.0, 4.5]
-
-
 @pytest.mark.parametrize("quantity", ["survival", "cumulative_hazard", "hazard", "g"])
 def test_times_too_far_beyond_the_training_range(quantity):
     ask = getattr(small_predictor(), quantity)
@@ -499,7 +476,6 @@ def test_bad_horizon(horizon):
     for ask in (
         lambda: small_predictor().rmst(covariates(2), horizon),
         lambda: small_predictor().difference(covariates(2), covariates(2), horizon=horizon),
-        lambda: check_horizon(horizon),
     ):
         with pytest.raises(InputError, match=rf"horizon={horizon!r} must be a positive, finite time"):
             ask()
