@@ -12,7 +12,7 @@ from neuralsurv.errors import NeuralSurvWarning, StorageError
 from neuralsurv.estimator import neuralsurv as estimator
 from neuralsurv.estimator import stream_methods as streaming
 from neuralsurv.files.format import read, write
-from neuralsurv.posterior.concerns import WARNINGS, Concern, told
+from neuralsurv.posterior.concerns import WARNINGS, Concern, concern_fields
 from small_cohort import quick_default, quick_model, small_cohort
 
 COHORT = small_cohort()
@@ -65,12 +65,12 @@ def test_the_class_of_a_warning_is_that_of_its_kind(kind, category, work):
 
 
 def test_the_words_do_not_decide(monkeypatch):
-    told_ = told([Concern("mode", "nothing has collapsed on the trapezoid")])
+    found = concern_fields([Concern("mode", "nothing has collapsed on the trapezoid")])
     diagnose = estimator.diagnose
-    monkeypatch.setattr(estimator, "diagnose", lambda *args: replace(diagnose(*args), **told_))
+    monkeypatch.setattr(estimator, "diagnose", lambda *args: replace(diagnose(*args), **found))
     assert raised(lambda: quick_default().fit(COHORT.x, COHORT.y)) == {"mode": errors.ConvergenceWarning}
     diagnose_stream = streaming.diagnose_stream
-    monkeypatch.setattr(streaming, "diagnose_stream", lambda *args: replace(diagnose_stream(*args), **told_))
+    monkeypatch.setattr(streaming, "diagnose_stream", lambda *args: replace(diagnose_stream(*args), **found))
     streamed = raised(lambda: quick_default().fit_stream([COHORT.frame()], **NAMES, training_passes=0))
     assert streamed == {"mode": errors.ConvergenceWarning}
 

@@ -14,7 +14,7 @@ from neuralsurv.inference.check.pareto import HIGHEST_K_HAT
 from neuralsurv.inference.default.fit import AdditiveFit
 from neuralsurv.inference.exact.chains import GibbsResult
 from neuralsurv.inference.paper.fit import Fit, latent_share
-from neuralsurv.posterior.concerns import WARNINGS, Concern, few_events, near_ceiling, told
+from neuralsurv.posterior.concerns import WARNINGS, Concern, concern_fields, few_events, near_ceiling
 
 # With fewer latent points than this share, sigma(g) is so close to 1 everywhere that hazards can hardly differ.
 COLLAPSE_SHARE = 0.05
@@ -159,7 +159,7 @@ def diagnose(
         # Of the paper's own posterior it is nearly always true, and whoever reproduces the paper knows.
         if drawn is not None or (isinstance(fit, AdditiveFit) and k_hat > HOPELESS_K_HAT):
             concerns += (Concern("approximation", trust),)
-    return replace(found, importance=dict(checked), trust=trust, **told(concerns))
+    return replace(found, importance=dict(checked), trust=trust, **concern_fields(concerns))
 
 
 def _too_far(k_hat: float, *, corrected: bool, paper: bool) -> str:
@@ -190,7 +190,7 @@ def _with_chains(found: Diagnostics, drawn: GibbsResult) -> Diagnostics:
         converged=not chains.messages,
         interrupted=found.interrupted or chains.interrupted,
         sampling=sampling,
-        **told([*found.concerns, *(Concern("chains", text) for text in chains.messages)]),
+        **concern_fields([*found.concerns, *(Concern("chains", text) for text in chains.messages)]),
     )
 
 
@@ -238,7 +238,7 @@ def _diagnose_paper(fit: Fit, drawn: GibbsResult | None) -> Diagnostics:
         importance={},
         trust="",
         jitter=0.0,
-        **told(concerns),
+        **concern_fields(concerns),
     )
 
 
@@ -316,5 +316,5 @@ def _diagnose_default(fit: AdditiveFit) -> Diagnostics:
         trust="",
         epochs=fit.epochs,
         jitter=0.0,
-        **told(concerns),
+        **concern_fields(concerns),
     )

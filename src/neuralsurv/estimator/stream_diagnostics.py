@@ -8,7 +8,7 @@ import numpy as np
 
 from neuralsurv.estimator.diagnostics import Diagnostics
 from neuralsurv.inference.stream.fit import StreamFit
-from neuralsurv.posterior.concerns import Concern, few_events, near_ceiling, told
+from neuralsurv.posterior.concerns import Concern, concern_fields, few_events, near_ceiling
 
 
 def diagnose_stream(results: list[StreamFit], event_weight: float) -> Diagnostics:
@@ -26,7 +26,7 @@ def diagnose_stream(results: list[StreamFit], event_weight: float) -> Diagnostic
     # That there are few events is true of all modes alike.
     shared = few_events(event_weight)
     if len(found) == 1:
-        return replace(first, **told([*shared, *first.concerns]))
+        return replace(first, **concern_fields([*shared, *first.concerns]))
     concerns = [
         replace(concern, text=f"mode {k}: {concern.text}")
         for k, each in enumerate(found, 1)
@@ -41,7 +41,7 @@ def diagnose_stream(results: list[StreamFit], event_weight: float) -> Diagnostic
         lost_information=max(each.lost_information for each in found),
         scales={name: float(np.exp(np.mean([np.log(each.scales[name]) for each in found]))) for name in first.scales},
         modes=len(found),
-        **told([*shared, *concerns]),
+        **concern_fields([*shared, *concerns]),
     )
 
 
@@ -82,5 +82,5 @@ def _diagnose(result: StreamFit) -> Diagnostics:
         importance={},
         trust="",
         jitter=0.0,
-        **told(concerns),
+        **concern_fields(concerns),
     )

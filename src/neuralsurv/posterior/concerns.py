@@ -54,15 +54,15 @@ class Concern:
     text: str
 
 
-class Told(TypedDict):
-    """Concerns as `Diagnostics` takes them."""
+class ConcernFields(TypedDict):
+    """Concerns as the fields of `Diagnostics` that hold them."""
 
     messages: tuple[str, ...]
     kinds: tuple[str, ...]
 
 
-def told(concerns: Iterable[Concern]) -> Told:
-    """Return concerns as the arguments of `Diagnostics` that hold them."""
+def concern_fields(concerns: Iterable[Concern]) -> ConcernFields:
+    """Return concerns as keyword arguments of `Diagnostics`."""
     every = tuple(concerns)
     return {"messages": tuple(one.text for one in every), "kinds": tuple(one.kind for one in every)}
 
