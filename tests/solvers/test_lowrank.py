@@ -132,6 +132,6 @@ class TestRough:
     def test_chart_is_that_of_the_exact_solver(self, both):
         case, exact, rough = both
         gaussian = exact.solve(case.curvature, case.slope)
-        expected, found = exact.chart(gaussian), rough.chart(gaussian)
+        expected, found = exact.coordinates(gaussian), rough.coordinates(gaussian)
         close(found.rows.times(found.place), expected.rows.times(expected.place), rtol=2e-6)
         close(found.rows.transposed_times(case.slope), expected.rows.transposed_times(case.slope), rtol=2e-6)

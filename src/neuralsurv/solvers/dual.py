@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import StorageError
-from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.coordinates import Coordinates
 from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.primal import cholesky, eigenvectors
 from neuralsurv.solvers.rows import DenseRows, Rows, row_slices
@@ -223,9 +223,9 @@ class DualSolver:
         kept = values > torch.finfo(values.dtype).eps * len(values) * values[-1]
         return vectors[:, kept] * values[kept].sqrt()
 
-    def chart(self, gaussian: DualGaussian) -> Chart:
+    def coordinates(self, gaussian: DualGaussian) -> Coordinates:
         """Return the coordinates of the span of the rows."""
         matrix = self._root.T @ (gaussian.curvature[:, None] * self._root)
         matrix.diagonal().add_(1)
         place = self._root.T @ gaussian.coefficients
-        return Chart(DenseRows(self._root), torch.ones_like(place), cholesky(matrix), place)
+        return Coordinates(DenseRows(self._root), torch.ones_like(place), cholesky(matrix), place)

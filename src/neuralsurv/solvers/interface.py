@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.coordinates import Coordinates
 
 
 class Description(NamedTuple):
@@ -72,6 +72,6 @@ class Solver(Protocol[Solved]):
         """Return mean and variance of J·theta at the solver's own rows, each of shape (P,)."""
         ...
 
-    def chart(self, gaussian: Solved) -> Chart | None:
+    def coordinates(self, gaussian: Solved) -> Coordinates | None:
         """Return coordinates in which the mean of a Gaussian of this solver is searched; None where there are none."""
         ...

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.coordinates import Coordinates
 from neuralsurv.solvers.primal import cholesky, eigenvectors
 from neuralsurv.solvers.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.subspace import SubspaceGaussian
@@ -82,10 +82,10 @@ class LowRankSolver:
         variance = self.remainder + squared_lengths(self.reduced, gaussian.inverse_factor)
         return DenseRows(self.reduced).times(gaussian.inner_mean), variance
 
-    def chart(self, gaussian: SubspaceGaussian) -> Chart:
+    def coordinates(self, gaussian: SubspaceGaussian) -> Coordinates:
         """Return the coordinates of the subspace."""
         ones = self.precision.new_ones(self.rank)
-        return Chart(DenseRows(self.reduced), ones, gaussian.inner_factor, gaussian.inner_mean)
+        return Coordinates(DenseRows(self.reduced), ones, gaussian.inner_factor, gaussian.inner_mean)
 
 
 def _reduce(rows: Rows, precision: Tensor, basis: Tensor) -> LowRankSolver:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
-from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.coordinates import Coordinates
 from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.rows import Rows, row_slices
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
@@ -133,6 +133,6 @@ class PrimalSolver:
         variance = torch.cat(parts) if parts else self.precision.new_zeros(0)
         return self.rows.times(gaussian.mean), variance
 
-    def chart(self, gaussian: PrimalGaussian) -> Chart:
+    def coordinates(self, gaussian: PrimalGaussian) -> Coordinates:
         """Return the weights themselves as coordinates."""
-        return Chart(self.rows, self.precision, gaussian.factor, gaussian.mean)
+        return Coordinates(self.rows, self.precision, gaussian.factor, gaussian.mean)

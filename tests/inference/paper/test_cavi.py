@@ -246,8 +246,8 @@ class TestStoppingRule:
             def moments(self, gaussian):
                 return solver.moments(gaussian)
 
-            def chart(self, gaussian):
-                return solver.chart(gaussian)
+            def coordinates(self, gaussian):
+                return solver.coordinates(gaussian)
 
         return cavi.fit(problem, linearised, Interrupted(), state)
 
