@@ -56,12 +56,9 @@ def test_moments_are_those_of_many_draws(mixed):
     time = torch.tensor([0.4, 0.9], dtype=torch.float64)
     g = mixed.g_draws(mixed.draw(60_000, seed=0), time, X)
     mean, variance = mixed.g_moments(time, X)
-    covariance = mixed.g_covariance(time, X)
     spread = g.std(0)
     assert bool(((g.mean(0) - mean).abs() < 5 * spread / 60_000**0.5).all())
     torch.testing.assert_close(g.var(0), variance, rtol=0.05, atol=0.0)
-    torch.testing.assert_close(covariance.diagonal(), variance)
-    torch.testing.assert_close(torch.cov(g.T), covariance, rtol=0.05, atol=0.02 * float(variance.max()))
 
 
 def test_parts_must_be_of_one_model():

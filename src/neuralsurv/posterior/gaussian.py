@@ -96,11 +96,6 @@ class Posterior:
         linearised = linearise_network(self.network, self.theta_star, time, x)
         return linearised.offset + linearised.rows.times(self.theta.mean), self.theta.variance(linearised.jacobian)
 
-    def g_covariance(self, time: Tensor, x: Tensor) -> Tensor:
-        """Return the covariance matrix of g over P points."""
-        rows = linearise_network(self.network, self.theta_star, time, x).jacobian
-        return self.theta.covariance(rows, rows)
-
     def draw(self, count: int, seed: int) -> Draws:
         """Return `count` joint draws of (theta, phi)."""
         generator = torch.Generator().manual_seed(seed)

@@ -82,13 +82,6 @@ class MixedPosterior(Posterior):
         )
         return means.mean(0), variances.mean(0) + means.var(0, correction=0)
 
-    def g_covariance(self, time: Tensor, x: Tensor) -> Tensor:
-        """Return the covariance matrix of g over P points."""
-        means = torch.stack([part.g_moments(time, x)[0] for part in self.parts])
-        within = torch.stack([part.g_covariance(time, x) for part in self.parts]).mean(0)
-        away = means - means.mean(0)
-        return within + away.T @ away / len(self.parts)
-
     def g_draws(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
         """Return g of every draw at P points, shape (S, P)."""
         return self._each(draws, lambda part, own: part.g_draws(own, time, x))

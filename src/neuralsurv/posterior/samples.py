@@ -37,16 +37,10 @@ class DrawnWeights:
         """Return the variance of ``rows @ theta`` for each of Q rows."""
         return (self.draws @ rows.T).var(0)
 
-    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
-        deviation = self.draws - self.mean
-        product: Tensor = (deviation @ rows.T).T @ (deviation @ others.T)
-        return product / (len(self.draws) - 1)
-
     def divergence(self, precision: Tensor) -> float:
         """Return the divergence to N(0, diag(precision)⁻¹) of the Gaussian with the moments of the draws."""
-        eye = torch.eye(self.draws.shape[1], dtype=self.draws.dtype)
-        factor = cholesky(torch.cholesky_inverse(cholesky(self.covariance(eye, eye))))
+        covariance = torch.cov(self.draws.T).reshape(self.draws.shape[1], -1)
+        factor = cholesky(torch.cholesky_inverse(cholesky(covariance)))
         return PrimalGaussian(self.mean, factor).divergence(precision)
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:

@@ -111,12 +111,6 @@ class DualGaussian:
             parts.append(left.square().sum(1) + solution.square().sum(0))
         return torch.cat(parts) if parts else rows.new_zeros(0)
 
-    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
-        left, solution = self._correct(rows / self.precision.sqrt())
-        left_other, solution_other = self._correct(others / self.precision.sqrt())
-        return left @ left_other.T + solution.T @ solution_other
-
     def divergence(self, precision: Tensor) -> float:
         """Return KL(N(μ, Σ) ‖ N(0, diag(precision)⁻¹))."""
         ratio = precision / self.precision

@@ -41,10 +41,6 @@ class Gaussian(Protocol):
         """Return the variance of ``rows @ theta`` for each of Q rows, shape (Q,)."""
         ...
 
-    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
-        ...
-
     def divergence(self, precision: Tensor) -> float:
         """Return the Kullback–Leibler divergence to N(0, diag(precision)⁻¹)."""
         ...

@@ -52,15 +52,6 @@ class MixtureGaussian:
             total += weight * (part.variance(rows) + (rows @ (part.mean - centre)).square())
         return total
 
-    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
-        centre = self.mean
-        total = rows.new_zeros(len(rows), len(others))
-        for weight, part in zip(self.weights, self.parts, strict=True):
-            away = part.mean - centre
-            total += weight * (part.covariance(rows, others) + torch.outer(rows @ away, others @ away))
-        return total
-
     def divergence(self, precision: Tensor) -> float:
         """Return an upper bound of the divergence to N(0, diag(precision)⁻¹): the average over the parts."""
         return sum(w * part.divergence(precision) for w, part in zip(self.weights, self.parts, strict=True))

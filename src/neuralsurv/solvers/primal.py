@@ -62,13 +62,6 @@ class PrimalGaussian:
         ]
         return torch.cat(parts) if parts else rows.new_zeros(0)
 
-    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
-        left = torch.linalg.solve_triangular(self.factor, rows.T, upper=False)
-        right = torch.linalg.solve_triangular(self.factor, others.T, upper=False)
-        product: Tensor = left.T @ right
-        return product
-
     def divergence(self, precision: Tensor) -> float:
         """Return KL(N(μ, Σ) ‖ N(0, diag(precision)⁻¹))."""
         inverse = torch.linalg.solve_triangular(

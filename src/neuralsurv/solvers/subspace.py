@@ -54,13 +54,6 @@ class SubspaceGaussian:
         inverse: Tensor = torch.linalg.solve_triangular(self.inner_factor, identity, upper=False)
         return inverse
 
-    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return, of whitened rows, the part in the subspace times L⁻ᵀ (Q, r), and the part across it (Q, m)."""
-        whitened = rows / self.precision.sqrt()
-        inside = whitened @ self.basis
-        across = torch.addmm(whitened, inside, self.basis.T, alpha=-1)
-        return torch.linalg.solve_triangular(self.inner_factor, inside.T, upper=False).T, across
-
     def variance(self, rows: Tensor) -> Tensor:
         """Return the variance of each ``rows @ theta``."""
         variance = rows.new_empty(len(rows))
@@ -76,11 +69,6 @@ class SubspaceGaussian:
             across[close] = left.square().sum(1)
             variance[part] = across + squared_lengths(inside, self.inverse_factor)
         return variance
-
-    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
-        (inside, across), (inside_other, across_other) = self._split(rows), self._split(others)
-        return inside @ inside_other.T + across @ across_other.T
 
     def divergence(self, precision: Tensor) -> float:
         """Return KL(N(μ, Σ) ‖ N(0, diag(precision)⁻¹))."""
