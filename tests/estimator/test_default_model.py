@@ -17,7 +17,7 @@ from neuralsurv.inference.default import fit as additive_fit
 from neuralsurv.inference.default import scales
 from neuralsurv.inference.default.fit import AdditiveFit
 from neuralsurv.model.additive import Additive
-from neuralsurv.model.prior import Held
+from neuralsurv.model.prior import PointMass
 from neuralsurv.posterior.concerns import CROWDED_SHARE, FEW_EVENTS
 from small_cohort import quick_default, small_cohort
 
@@ -218,7 +218,7 @@ def test_a_little_headroom_is_a_ceiling() -> None:
 
 
 def test_phi_is_fixed(usual: NeuralSurv) -> None:
-    assert usual.posterior_.phi == usual.phi_prior_ == Held(usual.posterior_.phi.mean)
+    assert usual.posterior_.phi == usual.phi_prior_ == PointMass(usual.posterior_.phi.mean)
 
 
 # ---------------------------------------------------------------------------------------------------- messages

@@ -18,7 +18,7 @@ from neuralsurv.inference.choices import DEFAULT
 from neuralsurv.inference.default import fit as additive_fit
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
-from neuralsurv.model.prior import Held
+from neuralsurv.model.prior import PointMass
 from neuralsurv.solvers.mixture import MixtureGaussian
 from neuralsurv.solvers.primal import PrimalGaussian
 from neuralsurv.solvers.subspace import SubspaceGaussian
@@ -75,7 +75,7 @@ def test_a_model_comes_back_the_same(path: Path, parameters: dict[str, Any]) -> 
     assert_same_model(model, again)
     posterior = again.posterior_
     assert isinstance(posterior.network, Additive)
-    assert isinstance(posterior.phi, Held)
+    assert isinstance(posterior.phi, PointMass)
     assert isinstance(posterior.normaliser, Constant)
     assert type(posterior.theta) is (MixtureGaussian if parameters.get("average", True) else SubspaceGaussian)
     before = path.read_bytes()

@@ -13,7 +13,7 @@ from neuralsurv.errors import ApproximationWarning, CollapseWarning, Convergence
 from neuralsurv.estimator.diagnostics import diagnose
 from neuralsurv.files.format import read, write
 from neuralsurv.inference.exact.sweep import Sweeper
-from neuralsurv.model.prior import Held
+from neuralsurv.model.prior import PointMass
 from neuralsurv.posterior.samples import SampledPosterior
 from small_cohort import quick_default, quick_model, small_cohort
 
@@ -42,7 +42,7 @@ class TestBothPresets:
         posterior = model.posterior_
         assert isinstance(posterior, SampledPosterior)
         assert posterior.phi_draws.shape == (20,)
-        assert isinstance(posterior.phi, Held) == (preset == "default")
+        assert isinstance(posterior.phi, PointMass) == (preset == "default")
         draws = posterior.draw(20, model.fitted_.draw_seed)
         x = torch.from_numpy(model.encoding_.transform(COHORT.x))
         scaled = torch.tensor(TIMES, dtype=torch.float64) / model.time_scale_

@@ -16,7 +16,7 @@ from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.errors import InputError, NeuralSurvWarning
 from neuralsurv.metrics.kaplan_meier import kaplan_meier
-from neuralsurv.model.prior import Gamma, Held
+from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.prediction import plots
 from neuralsurv.prediction.prediction import Prediction
 
@@ -265,7 +265,7 @@ def test_phi(ax):
 
 def test_a_fixed_phi_has_no_density(ax):
     with pytest.raises(InputError, match="phi is fixed in this model, so it has no density; only the paper's model"):
-        plots.plot_phi(Held(2.0), Held(2.0), ax=ax)
+        plots.plot_phi(PointMass(2.0), PointMass(2.0), ax=ax)
     assert not ax.lines
 
 

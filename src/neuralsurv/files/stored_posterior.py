@@ -14,7 +14,7 @@ from neuralsurv.files.stored_gaussian import MOST_PARTS, read_gaussian
 from neuralsurv.files.stored_network import NetworkReader
 from neuralsurv.model.hazard import ClosedForm, Constant, MonteCarlo, Normaliser
 from neuralsurv.model.network import Network
-from neuralsurv.model.prior import Gamma, Held, WeightPrior
+from neuralsurv.model.prior import Gamma, PointMass, WeightPrior
 from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.posterior.mixture import MixedPosterior
 from neuralsurv.posterior.samples import DrawnWeights, SampledPosterior
@@ -88,10 +88,10 @@ def _read_mode(header: Fields, tensors: Arrays, layout: Layout, module: Any, dev
     return SampledPosterior(phi, drawn, theta_star, network, normaliser, rho, torch.from_numpy(phi_draws))
 
 
-def read_phi(table: Fields) -> Gamma | Held:
+def read_phi(table: Fields) -> Gamma | PointMass:
     """Return phi, or its prior, from plain numbers."""
     if "held" in table.names():
-        return Held(table.positive("held"))
+        return PointMass(table.positive("held"))
     return Gamma(table.positive("shape"), table.positive("rate"))
 
 

@@ -58,7 +58,7 @@ class Gamma:
 
 
 @dataclass(frozen=True)
-class Held:
+class PointMass:
     """A phi that is fixed at one value, as in the default model, where the bias of g plays its role."""
 
     mean: float

@@ -11,7 +11,7 @@ from torch import Tensor
 from neuralsurv.model.hazard import Normaliser, hazard
 from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.network import Network
-from neuralsurv.model.prior import Gamma, Held
+from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.model.quadrature import GaussLegendre
 from neuralsurv.solvers.interface import Description, Gaussian
 from neuralsurv.solvers.rows import row_slices
@@ -56,7 +56,7 @@ class Posterior:
 
     Attributes
     ----------
-    phi : Gamma or Held
+    phi : Gamma or PointMass
         q(phi), in scaled time.
     theta : Gaussian
         q(theta).
@@ -66,7 +66,7 @@ class Posterior:
         The model.
     """
 
-    phi: Gamma | Held
+    phi: Gamma | PointMass
     theta: Gaussian
     theta_star: Tensor
     network: Network

@@ -10,7 +10,7 @@ from torch import Tensor
 from neuralsurv.errors import InputError
 from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.network import Network
-from neuralsurv.model.prior import Gamma, Held
+from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.posterior.gaussian import Draws, Posterior
 from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.primal import PrimalGaussian, cholesky
@@ -107,9 +107,9 @@ def sampled_posterior(
     return SampledPosterior(_matched(phi), DrawnWeights(theta), theta_star, network, normaliser, rho, phi)
 
 
-def _matched(phi: Tensor) -> Gamma | Held:
+def _matched(phi: Tensor) -> Gamma | PointMass:
     """Return the Gamma with the moments of the draws, or a point mass if phi is fixed."""
     if bool((phi == phi[0]).all()):
-        return Held(float(phi[0]))
+        return PointMass(float(phi[0]))
     mean, variance = float(phi.mean()), float(phi.var())
     return Gamma(mean**2 / variance, mean / variance)

@@ -11,7 +11,7 @@ from neuralsurv.metrics.kaplan_meier import kaplan_meier
 
 if TYPE_CHECKING:
     from neuralsurv.data.outcome import Outcome
-    from neuralsurv.model.prior import Gamma, Held
+    from neuralsurv.model.prior import Gamma, PointMass
     from neuralsurv.prediction.prediction import Prediction
 
 # Okabe–Ito: distinguishable with any colour vision.
@@ -123,7 +123,7 @@ def plot_elbo(elbo: np.ndarray, *, ax: Any = None) -> Any:
     return target
 
 
-def plot_phi(posterior: Gamma | Held, prior: Gamma | Held, *, ax: Any = None) -> Any:
+def plot_phi(posterior: Gamma | PointMass, prior: Gamma | PointMass, *, ax: Any = None) -> Any:
     """Draw the prior and the posterior density of phi, the scale of the hazard; for research.
 
     Parameters

@@ -20,7 +20,7 @@ from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.model.points import build_points
-from neuralsurv.model.prior import GroupedPrior, Held
+from neuralsurv.model.prior import GroupedPrior, PointMass
 from neuralsurv.model.quadrature import ShiftedLog
 from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
@@ -50,7 +50,7 @@ class AdditiveFit:
 
     Attributes
     ----------
-    phi, theta : Held, Gaussian
+    phi, theta : PointMass, Gaussian
         The posterior.
     theta_star : Tensor of shape (m,)
         Where the network was linearised.
@@ -74,7 +74,7 @@ class AdditiveFit:
         Epochs of training that a network of the user's was linearised after.
     """
 
-    phi: Held
+    phi: PointMass
     theta: Gaussian
     theta_star: Tensor
     offset: Tensor
@@ -88,7 +88,7 @@ class AdditiveFit:
     epochs: int = 0
 
     @property
-    def phi_prior(self) -> Held:
+    def phi_prior(self) -> PointMass:
         """The prior of phi, which is held."""
         return self.phi
 
@@ -231,7 +231,7 @@ def fit_additive(
     lost = solver.at(prior.multipliers(top.log_scales)).lost_information(top.state.curvature)
     report = SolverReport("low-rank", "rows are reduced once for all scales of the prior", solver.basis.shape[1], lost)
     return AdditiveFit(
-        phi=Held(phi),
+        phi=PointMass(phi),
         theta=theta,
         theta_star=theta_star,
         offset=evidence.offset,
