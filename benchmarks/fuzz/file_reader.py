@@ -56,11 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import atheris
 
     with atheris.instrument_imports(
-        include=["neuralsurv.files.format", "neuralsurv.estimator.model_file", "neuralsurv.files.posterior_part"]
+        include=[
+            "neuralsurv.files.format",
+            "neuralsurv.files.stored_gaussian",
+            "neuralsurv.files.stored_network",
+            "neuralsurv.files.stored_posterior",
+            "neuralsurv.estimator.model_file",
+        ]
     ):
         import neuralsurv.estimator.model_file
         import neuralsurv.files.format
-        import neuralsurv.files.posterior_part
+        import neuralsurv.files.stored_posterior
     from fuzz_files import originals, read_bytes
 
     import neuralsurv

@@ -20,6 +20,7 @@ from neuralsurv.data.features import Encoding
 from neuralsurv.data.table import read_table
 from neuralsurv.errors import InputError, NeuralSurvError, NeuralSurvWarning
 from neuralsurv.prediction.prediction import Prediction
+from neuralsurv.prediction.predictor import Predictor
 
 SLACK = 1e-9
 
@@ -202,6 +203,7 @@ def _ask(model: NeuralSurv, recipe: Recipe, ask: dict[str, Any]) -> bool:
     first = times[0] if isinstance(times, list) and times else times
     y, more, _ = outcome(recipe, covariates(recipe))
     actions = {
+        "g": lambda: Predictor.from_fitted(model.fitted_, model.draws).g(X, times),
         "conditional": lambda: model.predict_conditional_survival(X, times, first),
         "quantile": lambda: model.predict_quantile(X, [0.1, 0.5, 0.999] if _usual(times) else times),
         "median": lambda: model.predict_median(X),

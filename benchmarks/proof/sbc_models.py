@@ -26,7 +26,7 @@ from neuralsurv.model.likelihood import Likelihood, Problem
 from neuralsurv.model.linearise import linearise, linearise_network
 from neuralsurv.model.network import MLP, Network
 from neuralsurv.model.points import build_points
-from neuralsurv.model.prior import Gamma, Held, WeightPrior
+from neuralsurv.model.prior import Gamma, PointMass, WeightPrior
 from neuralsurv.model.quadrature import GaussLegendre, ShiftedLog
 from neuralsurv.posterior.gaussian import Draws, Posterior
 from neuralsurv.posterior.samples import DrawnWeights
@@ -110,7 +110,9 @@ class DrawnModel:
     def quantities(self, draws: Draws) -> dict[str, np.ndarray]:
         """Return what is ranked, each of shape (S,): survival of some people, and phi where it is unknown."""
         # Only its curves are used; its weights are those of the given draws.
-        posterior = Posterior(Held(1.0), DrawnWeights(draws.theta), self.theta_star, self.network, self.normaliser, 1.0)
+        posterior = Posterior(
+            PointMass(1.0), DrawnWeights(draws.theta), self.theta_star, self.network, self.normaliser, 1.0
+        )
         survival = torch.exp(-posterior.cumulative_hazard_draws(draws, TIMES, PEOPLE)).numpy()
         found = {
             f"S({time:g} | person {person + 1})": survival[:, person, place]
@@ -180,10 +182,10 @@ def gaussian_draws(model: DrawnModel, cohort: Cohort, seed: int) -> Draws:
     solver = PrimalSolver(linearised.rows, model.precision)
     ascent = Ascent(likelihood, model.phi_prior, linearised.offset, solver, model.precision)
     state, _ = ascent.climb(ascent.start(), tolerance=DEFAULT.tolerance, most=DEFAULT.max_sweeps)
-    return _drawn(model, Held(model.phi_prior), state.theta, seed)
+    return _drawn(model, PointMass(model.phi_prior), state.theta, seed)
 
 
-def _drawn(model: DrawnModel, phi: Gamma | Held, theta: Gaussian, seed: int) -> Draws:
+def _drawn(model: DrawnModel, phi: Gamma | PointMass, theta: Gaussian, seed: int) -> Draws:
     return Posterior(phi, theta, model.theta_star, model.network, model.normaliser, 1.0).draw(DRAWS, seed)
 
 

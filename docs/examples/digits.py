@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from neuralsurv import NeuralSurv
 from neuralsurv.errors import NeuralSurvWarning
 from neuralsurv.metrics import antolini_concordance, integrated_brier_score
+from neuralsurv.prediction.predictor import Predictor
 
 
 class Convolutional(nn.Module):
@@ -133,7 +134,7 @@ def run(
     results["widths"] = {}
     for name, pictures in spoilt(images[test][:100]).items():
         model.set_params(draws=1000)
-        g = model.predict_g(pictures, [middle])
+        g = Predictor.from_fitted(model.fitted_).g(pictures, [middle])
         low, high = (band.to_numpy() for band in model.predict_survival(pictures, [middle]).interval(0.9))
         results["widths"][name] = {"S": high - low, "g": g.draws.std(axis=0).reshape(-1)}
     return results | {"model": model, "images": images[test], "times": times, "rate": rate[test], "middle": middle}

@@ -95,11 +95,13 @@ def test_cohorts_are_drawn_from_the_hazard(sbc, model):
     # The cumulative hazard at the end of each row adds up to the number of events (a martingale).
     import torch
 
-    from neuralsurv.model.prior import Held
+    from neuralsurv.model.prior import PointMass
     from neuralsurv.posterior.gaussian import Posterior
     from neuralsurv.posterior.samples import DrawnWeights
 
-    posterior = Posterior(Held(1.0), DrawnWeights(truth.theta), made.theta_star, made.network, made.normaliser, 1.0)
+    posterior = Posterior(
+        PointMass(1.0), DrawnWeights(truth.theta), made.theta_star, made.network, made.normaliser, 1.0
+    )
     total = 0.0
     for cohort in cohorts:
         entry = torch.zeros_like(cohort.time)

@@ -14,9 +14,8 @@ from neuralsurv.inference.default import fit as additive_fit
 from neuralsurv.inference.default import scales
 from neuralsurv.inference.default.fit import DefaultFit, fit_default
 from neuralsurv.model.additive import Additive
-from neuralsurv.model.prior import Held
+from neuralsurv.model.prior import PointMass
 from neuralsurv.posterior.concerns import CROWDED_SHARE, FEW_EVENTS
-from neuralsurv.posterior.gaussian import join_stops
 from small_cohort import quick_default, small_cohort
 
 COHORT = small_cohort()
@@ -187,8 +186,8 @@ def test_a_little_headroom_is_a_ceiling() -> None:
     assert float(model.predict_hazard(COHORT.x, TIMES).draws.max()) <= ceiling
 
 
-def test_phi_is_held(usual: NeuralSurv) -> None:
-    assert usual.posterior_.phi == usual.phi_prior_ == Held(usual.posterior_.phi.mean)
+def test_phi_is_fixed(usual: NeuralSurv) -> None:
+    assert usual.posterior_.phi == usual.phi_prior_ == PointMass(usual.posterior_.phi.mean)
 
 
 # ---------------------------------------------------------------------------------------------------- messages
@@ -227,7 +226,7 @@ def test_few_events() -> None:
     assert event.sum() == FEW_EVENTS - 1
     (message,) = messages_of(quick_default(), y=(COHORT.time, event))
     assert message.startswith(
-        "the training rows hold events of total weight 4; with so few, curves and bands are little"
+        "the training rows hold events of total weight 4; with so few events, curves and bands are little"
     )
     enough = COHORT.event & (np.cumsum(COHORT.event) <= FEW_EVENTS)
     assert messages_of(quick_default(), y=(COHORT.time, enough)) == ()
@@ -363,17 +362,6 @@ def test_a_curve_at_a_time_does_not_depend_on_the_other_times(usual: NeuralSurv)
     alone = usual.predict_survival(COHORT.x, [TIMES[2]]).draws[:, :, 0]
     among = usual.predict_survival(COHORT.x, TIMES).draws[:, :, 2]
     np.testing.assert_allclose(alone, among, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("times", [[0.3], [0.0], [0.0, 1.0], [0.25, 0.5, 0.75], [1.0, 0.2, 0.2], [5.0, 0.1]], ids=str)
-def test_panels_hold_every_time_and_every_stop_before_the_last(times: list[float]) -> None:
-    stops = torch.tensor([0.0, 0.1, 0.25, 0.6, 1.0, 2.0], dtype=torch.float64)
-    asked = torch.tensor(times, dtype=torch.float64)
-    edges, which = join_stops(asked, stops)
-    assert torch.equal(edges[which], asked)
-    assert float(edges[0]) == 0
-    assert float(edges[-1]) == max(times)
-    assert edges.tolist() == sorted({0.0, *times, *(s for s in stops.tolist() if s < max(times))})
 
 
 def test_far_beyond_the_training_range(usual: NeuralSurv) -> None:

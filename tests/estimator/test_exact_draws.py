@@ -16,7 +16,7 @@ from neuralsurv.files.format import read, write
 from neuralsurv.inference.exact.sweep import Sweeper
 from neuralsurv.inference.paper.fit import fit_paper
 from neuralsurv.inference.paper.settings import PaperSettings
-from neuralsurv.model.prior import Held
+from neuralsurv.model.prior import PointMass
 from neuralsurv.posterior.samples import SampledPosterior
 from small_cohort import quick_default, quick_model, small_cohort
 
@@ -45,7 +45,7 @@ class TestBothEstimators:
         posterior = model.posterior_
         assert isinstance(posterior, SampledPosterior)
         assert posterior.phi_draws.shape == (20,)
-        assert isinstance(posterior.phi, Held) == (preset == "default")
+        assert isinstance(posterior.phi, PointMass) == (preset == "default")
         draws = posterior.draw(20, model.fitted_.draw_seed)
         x = torch.from_numpy(model.encoding_.transform(COHORT.x))
         scaled = torch.tensor(TIMES, dtype=torch.float64) / model.time_scale_

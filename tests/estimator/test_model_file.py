@@ -8,7 +8,7 @@ import pickle
 import struct
 import sys
 import warnings
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -243,23 +243,6 @@ class TestSaving:
     def test_parameter_that_is_not_a_number(self, model, path):
         odd = copy.copy(model).set_params(rho=float("nan"))
         self.refused(odd, path, r"the model holds a value that cannot be saved: Out of range float values")
-
-    def test_another_network(self, model, path):
-        class Other:
-            pass
-
-        odd = copy.copy(model)
-        odd.fitted_ = replace(odd.fitted_, posterior=replace(model.posterior_, network=Other()))
-        self.refused(odd, path, r"a model with a Other cannot be saved")
-        odd.fitted_ = replace(odd.fitted_, posterior=replace(model.posterior_, theta=Other()))
-        self.refused(odd, path, r"a model with a Other cannot be saved")
-
-    def test_another_normaliser(self, model, path):
-        odd = copy.copy(model)
-        odd.fitted_ = replace(
-            odd.fitted_, posterior=replace(model.posterior_, normaliser=lambda time, x: torch.ones_like(time))
-        )
-        self.refused(odd, path, r"a model with the normaliser function cannot be saved")
 
 
 class TestDamage:

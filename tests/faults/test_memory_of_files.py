@@ -73,7 +73,7 @@ def test_zeros_after_a_model(path, parts):
     held = path.stat().st_size
     with open(path, "r+b") as file:
         file.truncate(held + 3 * GIB)
-    assert "is damaged: its header speaks of" in opened_with_little_memory(path)
+    assert "is damaged: its header announces" in opened_with_little_memory(path)
 
 
 def test_arrays_of_a_shape_that_the_file_does_not_hold(path, parts):

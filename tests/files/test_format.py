@@ -318,7 +318,7 @@ class TestReading:
         outer = {"__metadata__": {"neuralsurv": '{"format": 1}'}}
         outer["weights"] = {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]}
         held = 16 + len(extra) if extra else 8
-        message = rf"is damaged: its header speaks of 16 bytes of numbers, and there are {held}"
+        message = rf"is damaged: its header announces 16 bytes of numbers, but there are {held}"
         self.refused(path, with_outer_header(outer, b"\0" * 16 + extra if extra else b"\0" * 8), message)
 
     def test_file_for_which_there_is_no_memory(self, path, monkeypatch):

@@ -11,7 +11,7 @@ from neuralsurv.errors import NotEnoughMemoryError, StorageError
 from neuralsurv.files import packed_gaussian
 from neuralsurv.files.format import read, write
 from neuralsurv.files.packed_gaussian import pack, unpack
-from neuralsurv.files.posterior_part import posterior_parts
+from neuralsurv.files.stored_posterior import posterior_parts
 from small_cohort import quick_default, quick_model
 
 ROWS, COLUMNS = 30, 400

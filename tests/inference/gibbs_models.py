@@ -12,7 +12,7 @@ from neuralsurv.inference.exact.sampler import LinearModel
 from neuralsurv.inference.exact.thinning import GibbsState
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.network import MLP
-from neuralsurv.model.prior import Gamma, Held, WeightPrior
+from neuralsurv.model.prior import Gamma, PointMass, WeightPrior
 
 RHO = 1.4
 PRECISION = double([0.7, 2.0])
@@ -26,7 +26,7 @@ def z_at(time, x):
 
 def known(phi):
     """A number stands for a phi that is known."""
-    return Held(phi) if isinstance(phi, float) else phi
+    return PointMass(phi) if isinstance(phi, float) else phi
 
 
 def two_weights(cohort, x, *, phi_prior=PRIOR, rho=RHO, precision=PRECISION, wave=0.0):

@@ -18,6 +18,7 @@ from neuralsurv.model.network import MLP, Network, Pullback
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Gamma, WeightPrior
 from neuralsurv.model.quadrature import GaussLegendre, Rule
+from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.primal import PrimalSolver
 from neuralsurv.solvers.rows import DenseRows
 
@@ -121,7 +122,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class FrozenNetwork:
+class FrozenNetwork(Network):
     """g is a step function of time, constant between `breaks`, whatever its one weight is: J = 0."""
 
     levels: tuple[float, ...]
@@ -150,11 +151,12 @@ class FrozenNetwork:
     def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
         return torch.zeros(len(time), 1, dtype=torch.float64)
 
-    def jvp(self, theta: Tensor, time: Tensor, x: Tensor, v: Tensor) -> Tensor:
-        return torch.zeros_like(time)
+    @property
+    def architecture(self) -> str:
+        return "steps"
 
-    def vjp(self, theta: Tensor, time: Tensor, x: Tensor, u: Tensor) -> Tensor:
-        return torch.zeros_like(theta)
+    def describe(self) -> Description:
+        raise AssertionError("no test saves it")
 
 
 def constant(rows: Cohort, level: float, **options: object) -> PaperProblem:

@@ -136,14 +136,16 @@ def test_sizes_and_names():
     # Two covariates, the clock, three bumps, the bias; then (3 inputs and a bias) times 5, and 5 with a bias.
     assert network.linear_size == 2 + 1 + 3 + 1
     assert network.size == 7 + 4 * 5 + 6
-    assert (network.hidden, network.activation) == ((5,), "tanh")
+    assert network.architecture == "5 tanh"
+    assert network.first_layer == (7, 5, 3)
     assert network.value_and_rows(network.initial(torch.Generator()), *points())[1].shape == (POINTS, 33)
 
 
 def test_without_a_network():
     network = network_of(None)
     assert network.size == network.linear_size == 7
-    assert (network.hidden, network.activation) == ((), "")
+    assert network.architecture == "linear"
+    assert network.first_layer is None
     time, x = points()
     ones = torch.ones(POINTS, 1, dtype=torch.float64)
     close(network.jacobian(normal(7, seed=3), time, x), torch.cat([x, BASIS.columns(time), ones], 1))
@@ -167,14 +169,17 @@ def test_the_linear_path_does_not_see_the_network_and_the_other_way_round():
 
 
 @pytest.mark.parametrize("last", [0.2, 1.0, 40.0])
-def test_stops_are_dense_on_the_clock_and_reach_the_last_time(last):
-    stops = network_of((5,)).stops(last)
+def test_panels_are_even_on_the_clock_and_reach_the_last_time(last):
+    edges, which = network_of((5,)).panels(torch.tensor([last], dtype=torch.float64))
+    assert float(edges[which]) == float(edges[-1]) == last
+    stops = edges[:-1]
     assert float(stops[0]) == 0
-    assert float(stops[-1]) >= last * (1 - 1e-8)
-    # From one stop to the next, time plus shift grows by one and the same factor, of a few percent.
+    # From one edge to the next, time plus shift grows by one and the same factor, of a few percent; the last panel may
+    # be shorter.
     growth = torch.log(stops + BASIS.shift).diff()
     assert float(growth.max()) == pytest.approx(float(growth.min()), rel=1e-9)
     assert float(growth.max()) < math.log(1.1)
+    assert float(torch.log(edges[-2:] + BASIS.shift).diff()) <= float(growth.max()) * (1 + 1e-6)
 
 
 def test_without_the_linear_path_of_the_covariates():

@@ -31,7 +31,7 @@ class Wrapped(nn.Module):
     [
         (lambda t, x: t, r"network is a function; give a torch\.nn\.Module whose forward\(t, x\)"),
         (nn.LazyLinear(1), "lazy layers without weights; call it once on some of your rows"),
-        (Perceptron(3, (2,)).requires_grad_(False), r"no weight that asks for a gradient \(requires_grad\)"),
+        (Perceptron(3, (2,)).requires_grad_(False), r"no weight that requires a gradient \(requires_grad\)"),
         (
             Perceptron(4, (2,)),
             r"failed on 5 rows with RuntimeError: .* t of shape \(5,\) and x of shape \(5, 3\), in float64",
@@ -55,7 +55,7 @@ def test_refusals(module, words):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"bayesian": "hed"}, "no weight that asks for a gradient is called 'hed'; there are layers.0.weight"),
+        ({"bayesian": "hed"}, "no weight that requires a gradient is called 'hed'; there are layers.0.weight"),
         ({"bayesian": []}, r"bayesian=\[\] must be 'all', a name of a part of the network, or a list of names"),
         ({"bayesian": 3}, "bayesian=3 must be 'all'"),
         ({"bayesian": ["layers", 1]}, "must be 'all'"),

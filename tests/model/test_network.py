@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from neuralsurv.errors import InputError
-from neuralsurv.model.network import ACTIVATIONS, MLP
+from neuralsurv.model.network import ACTIVATIONS, MLP, Network
 
 HIDDEN = [(), (3,), (5, 4), (4, 3, 2)]
 COVARIATES = 2
@@ -205,3 +205,30 @@ def test_several_weight_vectors_at_once_are_each_as_if_alone(network, count, blo
     for theta, (value, pullback) in zip(thetas, together, strict=True):
         torch.testing.assert_close(value, network.value(theta, time, x), rtol=1e-13, atol=1e-14)
         torch.testing.assert_close(pullback(u), network.vjp(theta, time, x, u), rtol=1e-12, atol=1e-13)
+
+
+def test_the_unit_precision_is_the_fan_in_of_each_layer():
+    precision = MLP(3, (2,), "tanh").unit_precision
+    # 2 units with 4 inputs and a bias, then one with 2 inputs and a bias.
+    assert precision.tolist() == [5.0] * (2 * 5) + [3.0] * 3
+
+
+@pytest.mark.parametrize(("hidden", "words"), [((), "linear"), ((4,), "4 silu"), ((16, 8), "16-8 silu")])
+def test_the_architecture_in_words(hidden, words):
+    assert MLP(3, hidden, "silu").architecture == words
+
+
+def test_where_the_first_layer_is():
+    assert MLP(3, (5, 2)).first_layer == (0, 5, 4)
+    assert MLP(3, ()).first_layer == (0, 1, 4)
+
+
+def test_any_network_is_bound_for_several_weights_at_once():
+    """What networks without a faster way inherit agrees with the faster way."""
+    network = MLP(2, (3,), "tanh")
+    time, x = torch.rand(6).double(), torch.randn(6, 2).double()
+    thetas = [network.initial(torch.Generator().manual_seed(seed)) for seed in (0, 1, 2)]
+    plain, fast = Network.bind_together(network, time, x)(thetas), network.bind_together(time, x)(thetas)
+    for (value, back), (other, other_back) in zip(plain, fast, strict=True):
+        torch.testing.assert_close(value, other, rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(back(time), other_back(time), rtol=1e-12, atol=1e-13)

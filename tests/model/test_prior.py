@@ -8,7 +8,7 @@ import torch
 from scipy.special import polygamma
 
 from false_alarm import FALSE_ALARM, z_bound
-from neuralsurv.model.prior import Gamma, Group, GroupedPrior, Held, WeightPrior
+from neuralsurv.model.prior import Gamma, Group, GroupedPrior, PointMass, WeightPrior
 
 DRAWS = 100_000
 LAWS = pytest.mark.parametrize("law", [Gamma(1.0, 1.0), Gamma(0.4, 3.0), Gamma(50.0, 20.0)], ids=str)
@@ -106,7 +106,7 @@ def test_weight_draws_follow_the_generator():
 
 
 def test_a_held_phi_is_one_value_in_every_way():
-    held = Held(0.25)
+    held = PointMass(0.25)
     assert held.mean == 0.25
     assert held.mean_log == pytest.approx(math.log(0.25), rel=1e-15)
     assert [held.quantile(p) for p in (0.001, 0.5, 0.999)] == [0.25] * 3
@@ -121,8 +121,8 @@ def test_a_held_phi_is_one_value_in_every_way():
 
 def test_a_held_phi_is_the_limit_of_a_gamma():
     tight = Gamma(0.25 * 1e9, 1e9)
-    assert Held(0.25).mean == pytest.approx(tight.mean)
-    assert Held(0.25).mean_log == pytest.approx(tight.mean_log, rel=1e-8)
+    assert PointMass(0.25).mean == pytest.approx(tight.mean)
+    assert PointMass(0.25).mean_log == pytest.approx(tight.mean_log, rel=1e-8)
 
 
 # ------------------------------------------------------------------------------------------------------ groups

@@ -12,7 +12,7 @@ from neuralsurv.errors import NeuralSurvWarning, StorageError
 from neuralsurv.files.format import read, write
 from neuralsurv.inference.default.fit import DefaultFit
 from neuralsurv.inference.stream.modes import StreamedModes
-from neuralsurv.posterior.concerns import WARNINGS, Concern, told
+from neuralsurv.posterior.concerns import WARNINGS, Concern, concern_fields
 from small_cohort import quick_default, quick_model, small_cohort
 
 COHORT = small_cohort()
@@ -65,12 +65,12 @@ def test_the_class_of_a_warning_is_that_of_its_kind(kind, category, work):
 
 
 def test_the_words_do_not_decide(monkeypatch):
-    told_ = told([Concern("mode", "nothing has collapsed on the trapezoid")])
+    found = concern_fields([Concern("mode", "nothing has collapsed on the trapezoid")])
     diagnose = DefaultFit.diagnose
-    monkeypatch.setattr(DefaultFit, "diagnose", lambda fit: replace(diagnose(fit), **told_))
+    monkeypatch.setattr(DefaultFit, "diagnose", lambda fit: replace(diagnose(fit), **found))
     assert raised(lambda: quick_default().fit(COHORT.x, COHORT.y)) == {"mode": errors.ConvergenceWarning}
     diagnose_stream = StreamedModes.diagnose
-    monkeypatch.setattr(StreamedModes, "diagnose", lambda fit: replace(diagnose_stream(fit), **told_))
+    monkeypatch.setattr(StreamedModes, "diagnose", lambda fit: replace(diagnose_stream(fit), **found))
     streamed = raised(lambda: quick_default().fit_stream([COHORT.frame()], **NAMES, training_passes=0))
     assert streamed == {"mode": errors.ConvergenceWarning}
 

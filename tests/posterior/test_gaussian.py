@@ -13,9 +13,10 @@ from torch import Tensor
 
 from false_alarm import FALSE_ALARM, z_bound
 from inference.problems import FrozenNetwork, Level
+from neuralsurv.model.panels import even_panels
 from neuralsurv.model.prior import Gamma
 from neuralsurv.posterior import gaussian as posterior_module
-from neuralsurv.posterior.gaussian import Posterior, panels, people_blocks
+from neuralsurv.posterior.gaussian import Posterior, people_blocks
 from neuralsurv.prediction import predictor as predictor_module
 from neuralsurv.solvers.primal import PrimalGaussian
 from posteriors import by_hand_g, covariates, kinks, small_posterior, small_predictor
@@ -59,7 +60,6 @@ def test_moments_by_hand(activation):
     expected = [by_hand_g(posterior, center, t, u) for t, u in zip(time.tolist(), x.numpy(), strict=True)]
     np.testing.assert_allclose(mean.numpy(), expected, rtol=1e-12)
     np.testing.assert_allclose(variance.numpy(), np.einsum("pi,ij,pj->p", rows, sigma, rows), rtol=1e-10)
-    np.testing.assert_allclose(posterior.g_covariance(time, x).numpy(), rows @ sigma @ rows.T, rtol=1e-9, atol=1e-12)
 
 
 # --------------------------------------------------------------------------------------------------------- draws
@@ -82,7 +82,8 @@ def test_draws_of_g_have_its_mean(many):
 
 def test_draws_of_g_have_its_covariance(many):
     posterior, draws, g = many
-    covariance = posterior.g_covariance(*points()).numpy()
+    rows = posterior.network.jacobian(posterior.theta_star, *points())
+    covariance = (rows @ torch.cholesky_inverse(posterior.theta.factor) @ rows.T).numpy()
     spread = np.sqrt((covariance**2 + np.outer(covariance.diagonal(), covariance.diagonal())) / len(draws))
     scores = (np.cov(g.T) - covariance) / spread
     assert np.abs(covariance - np.diag(covariance.diagonal())).max() > 10 * spread.max(), "no correlation to find"
@@ -269,25 +270,11 @@ def test_later_times_change_nothing():
 # -------------------------------------------------------------------------------------------------------- panels
 
 
-@pytest.mark.parametrize(
-    "times", [[0.0], [0.004], [0.5, 0.1, 0.5], [0.0, 1.0, 1.5], [0.2, 7.0], np.linspace(0, 3, 77), [1e-300, 1e6]]
-)
-def test_panels_hold_every_time_and_are_short(times):
-    edges, which = panels(tensor(times))
-    assert torch.equal(edges[which], tensor(times))
-    assert float(edges[0]) == 0
-    assert float(edges[-1]) == max(times)
-    lengths = edges.diff()
-    assert (lengths > 0).all()
-    inside = edges[1:] <= 1
-    assert float(lengths[inside].max() if inside.any() else 0) <= 1 / 50 + 1e-12
-
-
 @pytest.mark.parametrize("last", [2.0, 50.0, 1e3, 1e9])
 @pytest.mark.parametrize("count", [1, 300])
 def test_far_beyond_the_training_range_panels_are_bounded(last, count):
     times = tensor(np.linspace(0, last, count + 1)[1:])
-    edges, _ = panels(times)
+    edges, _ = even_panels(times)
     # 50 up to the end of the training range, 500 beyond it, and one more for each time at most.
     assert len(edges) - 1 <= 50 + 500 + count + 1
     assert small_posterior().points_per_person(times) == 2 * (len(edges) - 1)

@@ -10,7 +10,7 @@ import neuralsurv
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.checkpoint import Checkpoint
 from neuralsurv.files.format import read, write
-from neuralsurv.files.posterior_part import posterior_parts
+from neuralsurv.files.stored_posterior import posterior_parts
 from neuralsurv.posterior.gaussian import Draws
 from neuralsurv.posterior.mixture import MixedPosterior
 from posteriors import small_posterior
@@ -56,12 +56,9 @@ def test_moments_are_those_of_many_draws(mixed):
     time = torch.tensor([0.4, 0.9], dtype=torch.float64)
     g = mixed.g_draws(mixed.draw(60_000, seed=0), time, X)
     mean, variance = mixed.g_moments(time, X)
-    covariance = mixed.g_covariance(time, X)
     spread = g.std(0)
     assert bool(((g.mean(0) - mean).abs() < 5 * spread / 60_000**0.5).all())
     torch.testing.assert_close(g.var(0), variance, rtol=0.05, atol=0.0)
-    torch.testing.assert_close(covariance.diagonal(), variance)
-    torch.testing.assert_close(torch.cov(g.T), covariance, rtol=0.05, atol=0.02 * float(variance.max()))
 
 
 def test_parts_must_be_of_one_model():
@@ -110,7 +107,7 @@ def test_the_mean_curve_is_that_of_the_parts(table, three):
     times = torch.tensor([0.2, 0.8], dtype=torch.float64) / three.time_scale_
     draws = three.posterior_.draw(30, three.fitted_.draw_seed)
     curves = [
-        posterior.cumulative_hazard_draws(draws.of(k), times, encoded).neg().exp()
+        posterior.cumulative_hazard_draws(draws.take(draws.around(k)), times, encoded).neg().exp()
         for k, posterior in enumerate(three.posterior_.parts)
     ]
     np.testing.assert_allclose(prediction.mean.to_numpy(), torch.cat(curves).mean(0), rtol=1e-12)

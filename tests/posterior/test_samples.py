@@ -60,7 +60,6 @@ class TestPosterior:
         mean, variance = posterior.g_moments(time, x)
         np.testing.assert_allclose(mean, g.mean(0), rtol=1e-10)
         np.testing.assert_allclose(variance, g.var(0), rtol=1e-10)
-        np.testing.assert_allclose(posterior.g_covariance(time, x), np.cov(g.numpy().T), rtol=1e-10)
         assert posterior.phi.mean == pytest.approx(float(phi.mean()))
         assert posterior.phi.shape / posterior.phi.rate**2 == pytest.approx(float(phi.var()))
         drawn = posterior.theta.draw(80, torch.Generator().manual_seed(0))

@@ -17,6 +17,7 @@ from false_alarm import z_bound
 from neuralsurv import NeuralSurv
 from neuralsurv.errors import InputError
 from neuralsurv.inference.check.pareto import smooth_weights
+from neuralsurv.prediction.predictor import Predictor
 from small_cohort import quick_model, small_cohort
 
 COHORT = small_cohort()
@@ -59,7 +60,7 @@ def test_groups_and_dimensions(fitted: NeuralSurv, data: Any) -> None:
 def test_the_draws_are_those_behind_the_predictions(fitted: NeuralSurv, data: Any) -> None:
     # g is linear in theta: the predicted g of every draw is its theta times one row, plus one number.
     theta = data.posterior["theta"].to_numpy()[0]
-    g = fitted.predict_g(COHORT.x.head(1), [0.7]).draws[:, 0, 0]
+    g = Predictor.from_fitted(fitted.fitted_, fitted.draws).g(COHORT.x.head(1), [0.7]).draws[:, 0, 0]
     design = np.column_stack([theta, np.ones(200)])
     assert design @ np.linalg.lstsq(design, g, rcond=None)[0] == pytest.approx(g, abs=1e-9)
     phi = fitted.posterior_.phi

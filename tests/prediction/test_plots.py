@@ -16,7 +16,7 @@ from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.errors import InputError, NeuralSurvWarning
 from neuralsurv.metrics.kaplan_meier import kaplan_meier
-from neuralsurv.model.prior import Gamma
+from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.prediction import plots
 from neuralsurv.prediction.prediction import Prediction
 
@@ -263,6 +263,12 @@ def test_phi(ax):
     assert ax.get_xlabel().startswith("phi")
 
 
+def test_a_fixed_phi_has_no_density(ax):
+    with pytest.raises(InputError, match="phi is fixed in this model, so it has no density; only the paper's model"):
+        plots.plot_phi(PointMass(2.0), PointMass(2.0), ax=ax)
+    assert not ax.lines
+
+
 def test_partial_dependence_on_a_number(ax):
     cube = np.random.default_rng(0).gamma(5.0, size=(50, 1, 4))
     prediction = prediction_of(cube, columns=[1.0, 2.0, 3.0, 4.0], label="age", name="mean")
@@ -360,15 +366,9 @@ def test_hazard_of_the_estimator(model, cohort, ax):
     np.testing.assert_allclose(ax.lines[-1].get_xdata(), [1, 2])
 
 
-def test_elbo_and_phi_of_the_estimator(model, ax):
+def test_elbo_of_the_estimator(model, ax):
     assert model.plot_elbo(ax=ax) is ax
     np.testing.assert_allclose(ax.lines[0].get_ydata(), model.elbo_)
-    other = model.plot_phi()
-    assert other is not ax
-    grid = other.lines[1].get_xdata()
-    phi, prior = model.posterior_.phi, model.phi_prior_
-    np.testing.assert_allclose(other.lines[1].get_ydata(), gamma.pdf(grid, phi.shape, scale=1 / phi.rate))
-    np.testing.assert_allclose(other.lines[0].get_ydata(), gamma.pdf(grid, prior.shape, scale=1 / prior.rate))
 
 
 def test_calibration_of_the_estimator(model, cohort, ax):

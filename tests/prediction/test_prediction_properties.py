@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from neuralsurv import PaperNeuralSurv
 from neuralsurv.errors import NeuralSurvWarning
+from neuralsurv.prediction.predictor import Predictor
 
 # Derandomised, so that the run of today is that of tomorrow.
 EXAMPLES = settings(
@@ -126,7 +127,7 @@ def test_every_prediction(fit):
     check_any(cumulative, 0.0, np.inf)
     np.testing.assert_allclose(np.exp(-cumulative.draws), survival.draws, atol=1e-12)
     check_any(model.predict_hazard(X, np.maximum(times, last / 1e3)), 0.0, np.inf)
-    check_any(model.predict_g(X, times), -np.inf, np.inf)
+    check_any(Predictor.from_fitted(model.fitted_, DRAWS).g(X, times), -np.inf, np.inf)
 
     conditional = model.predict_conditional_survival(X, times, last / 3)
     check_any(conditional, 0.0, 1.0)

@@ -83,7 +83,7 @@ def test_one_reduction_serves_every_scale(shape, scales):
     close(gaussian.mean, plain.mean, rtol=1e-9)
     close(gaussian.variance(case.jacobian), plain.variance(case.jacobian), rtol=1e-9)
     rows = rows_elsewhere(shape[1])
-    close(gaussian.covariance(rows, case.jacobian), plain.covariance(rows, case.jacobian), rtol=1e-9)
+    close(gaussian.variance(rows), plain.variance(rows), rtol=1e-9)
     for found, expected in zip(solver.moments(gaussian), plain_solver.moments(plain), strict=True):
         close(found, expected, rtol=1e-9)
     precision = case.precision / scale**2

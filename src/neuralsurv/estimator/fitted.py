@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neuralsurv.data.features import Encoding
-from neuralsurv.model.prior import Gamma, Held
+from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
 
@@ -23,7 +23,7 @@ class Fitted:
     ----------
     posterior : Posterior
         q(phi) and q(theta), in scaled time (time divided by `time_scale`).
-    phi_prior : Gamma or Held
+    phi_prior : Gamma or PointMass
         The prior of phi.
     encoding : Encoding
         How covariates become numbers.
@@ -48,7 +48,7 @@ class Fitted:
     """
 
     posterior: Posterior
-    phi_prior: Gamma | Held
+    phi_prior: Gamma | PointMass
     encoding: Encoding
     time_scale: float
     times: np.ndarray
@@ -77,7 +77,7 @@ class FittedAttributes:
         return self.fitted_.posterior
 
     @property
-    def phi_prior_(self) -> Gamma | Held:
+    def phi_prior_(self) -> Gamma | PointMass:
         """The prior of phi."""
         return self.fitted_.phi_prior
 

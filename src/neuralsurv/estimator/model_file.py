@@ -1,4 +1,4 @@
-"""What of a fitted model goes into a file, and back."""
+"""Saving a fitted model to a file and loading it again."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from neuralsurv.estimator.fitted import Fitted
 from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.estimator.own_network import own_network
 from neuralsurv.estimator.paper import PaperNeuralSurv
-from neuralsurv.files.format import Fields, read, write
-from neuralsurv.files.posterior_part import phi_table, posterior_parts, read_phi, read_posterior, stored_tensor
+from neuralsurv.files.format import Arrays, Fields, read, stored_array, write
+from neuralsurv.files.stored_posterior import posterior_parts, read_phi, read_posterior
 from neuralsurv.posterior.concerns import WARNINGS
 from neuralsurv.posterior.diagnostics import Diagnostics
 
@@ -29,7 +29,7 @@ _REGISTRY: dict[str, type[NeuralSurv] | type[PaperNeuralSurv]] = {
     "NeuralSurv": NeuralSurv,
     "PaperNeuralSurv": PaperNeuralSurv,
 }
-# A few bytes of a file say how many draws a prediction makes.
+# A forged file could ask for any number of draws.
 _MOST_DRAWS = 10**6
 _MOST_AXES = 16
 # What older files do not say of their fit.
@@ -37,20 +37,20 @@ _NEWER = ("sampling", "importance", "trust", "epochs", "modes", "kinds")
 
 
 def save(model: SurvivalEstimator, path: str | os.PathLike[str], *, replace: bool = True) -> None:
-    """Write a fitted model; with ``replace=False`` not over another file."""
+    """Write a fitted model to a file; with ``replace=False``, an existing file is not overwritten."""
     about, arrays = posterior_parts(model.posterior_)
     parameters = _own_parameters(model)
     if not (parameters["random_state"] is None or isinstance(parameters["random_state"], (int, np.integer))):
         # A generator has a state, not a value; the fitted model no longer needs it.
         parameters["random_state"] = None
     if "network" in parameters:
-        # A file is data and holds no code: whoever opens it gives the network again.
+        # A file is data and holds no code: the network is passed again when it is opened.
         parameters["network"] = None
     header = {
         "class": _known_class(model).__name__,
         "parameters": {name: _plain(value) for name, value in parameters.items()},
         **about,
-        "phi_prior": phi_table(model.phi_prior_),
+        "phi_prior": model.phi_prior_.describe(),
         "time_scale": model.time_scale_,
         "draw_seed": model.fitted_.draw_seed,
         "columns": [asdict(column) for column in model.encoding_.columns],
@@ -77,7 +77,7 @@ def save(model: SurvivalEstimator, path: str | os.PathLike[str], *, replace: boo
 def load(path: str | os.PathLike[str], network: Any = None) -> SurvivalEstimator:
     """Open a model file.
 
-    A file is data: opening one, even from a stranger, cannot run anything.
+    A file is data: opening one, even from an untrusted source, cannot run anything.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def load(path: str | os.PathLike[str], network: Any = None) -> SurvivalEstimator
     module, device = (None, "cpu") if own is None else (own.module, own.device)
     if own is not None:
         model.set_params(**{"network": network} if "network" in model.get_params(deep=False) else {})
-    trace = stored_tensor(tensors, "elbo", (None,))
+    trace = stored_array(tensors, "elbo", (None,))
     if len(trace) == 0:
         raise StorageError("the model file is damaged: 'elbo' is empty.")
     training = header.table("training")
@@ -206,24 +206,24 @@ def _parameters(table: Fields, known: set[str]) -> dict[str, Any]:
     return parameters
 
 
-def _times(tensors: dict[str, np.ndarray]) -> np.ndarray:
-    times = stored_tensor(tensors, "unique_times", (None,))
+def _times(tensors: Arrays) -> np.ndarray:
+    times = stored_array(tensors, "unique_times", (None,))
     if len(times) == 0 or times[0] <= 0 or (np.diff(times) < 0).any():
         raise StorageError("the model file is damaged: 'unique_times' are not positive and in order.")
     return times
 
 
-def _quartiles(tensors: dict[str, np.ndarray]) -> np.ndarray | None:
+def _quartiles(tensors: Arrays) -> np.ndarray | None:
     if "event_quartiles" not in tensors:
-        # A file that was written before they were kept.
+        # A file written before they were stored.
         return None
-    found = stored_tensor(tensors, "event_quartiles", (3,))
+    found = stored_array(tensors, "event_quartiles", (3,))
     if found[0] <= 0 or (np.diff(found) < 0).any():
         raise StorageError("the model file is damaged: 'event_quartiles' are not positive and in order.")
     return found
 
 
-def _encoding(header: Fields, tensors: dict[str, np.ndarray]) -> Encoding:
+def _encoding(header: Fields, tensors: Arrays) -> Encoding:
     columns = []
     for item in header.items("columns"):
         table = Fields(item, "column")
@@ -231,7 +231,7 @@ def _encoding(header: Fields, tensors: dict[str, np.ndarray]) -> Encoding:
         if kind not in ("number", "category", "array"):
             raise StorageError("the model file is damaged: a column is neither number nor category nor array.")
         described = (table.text("name"), kind, table.texts("levels"), table.flag("has_missing"))
-        # Files that were written before gaps could go without an indicator have one for each.
+        # Files written before gaps could go without an indicator have one for each.
         indicator = table.raw("gap_indicator") is None or table.flag("gap_indicator")
         column = Column(*described, *_training_range(table), gap_indicator=indicator)
         if len(set(column.levels)) < max(len(column.levels), 2 if kind == "category" else 0):
@@ -239,17 +239,17 @@ def _encoding(header: Fields, tensors: dict[str, np.ndarray]) -> Encoding:
                 f"the model file is damaged: the levels of column {column.name!r} are too few, or one is repeated."
             )
         columns.append(replace(column, **_part(table)))
-    # Files that were written before there were parts hold one table.
+    # Files written before there were parts hold one table.
     container = "table" if header.raw("container") is None else header.text("container")
     parts = () if header.raw("parts") is None else header.texts("parts")
     unowned = set(parts) - {column.part for column in columns}
     if container not in ("table", "array", "tuple", "dict") or unowned or (container != "table" and not parts):
-        raise StorageError("the model file is damaged: what X came in is not known.")
+        raise StorageError("the model file is damaged: the container of X is not known.")
     if len({column.name for column in columns}) < len(columns) or len(set(parts)) < len(parts):
         raise StorageError("the model file is damaged: a column or a part of X is repeated.")
-    # Counted before any name is made: a shape of a few digits can stand for millions of columns.
+    # Counted before any name is created: a shape of a few digits can stand for millions of columns.
     size = (sum(column.width for column in columns),)
-    scale, center = stored_tensor(tensors, "scale", size), stored_tensor(tensors, "center", size)
+    scale, center = stored_array(tensors, "scale", size), stored_array(tensors, "center", size)
     if not (scale > 0).all() or not columns:
         raise StorageError("the model file is damaged: 'scale' is not positive.")
     try:
@@ -271,7 +271,7 @@ def _part(table: Fields) -> dict[str, Any]:
 
 def _training_range(table: Fields) -> tuple[float | None, float | None, bool]:
     """Return smallest and largest training value of a column and whether all were whole."""
-    # Categories have no range, and files that were written before ranges were kept have none at all.
+    # Categories have no range, and files written before ranges were stored have none at all.
     if table.raw("low") is None and table.raw("high") is None:
         return None, None, False
     low, high = table.number("low"), table.number("high")

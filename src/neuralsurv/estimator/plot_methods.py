@@ -1,4 +1,4 @@
-"""The plot methods of the estimator: each predicts, then hands over to :mod:`neuralsurv.prediction.plots`."""
+"""The plot methods of the estimator: each predicts, then calls a function of :mod:`neuralsurv.prediction.plots`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ import pandas as pd
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
-from neuralsurv.model.prior import Held
 from neuralsurv.prediction import plots
 from neuralsurv.prediction.prediction import Prediction
 
 
 class PlotMethods:
-    """Pictures of a fitted model. Every method takes ``ax`` and returns the axes it drew on."""
+    """Plots of a fitted model. Every method takes ``ax`` and returns the axes it drew on."""
 
     time_scale_: Any
     elbo_: Any
-    posterior_: Any
-    phi_prior_: Any
     _predictor: Any
     predict_survival: Any
     predict_hazard: Any
@@ -45,20 +42,13 @@ class PlotMethods:
         self._predictor()
         return plots.plot_elbo(self.elbo_, ax=ax)
 
-    def plot_phi(self, *, ax: Any = None) -> Any:
-        """Draw the prior and the posterior of phi."""
-        self._predictor()
-        if isinstance(self.phi_prior_, Held):
-            raise InputError("phi is held with the default preset, so there is no density to draw; use preset='paper'.")
-        return plots.plot_phi(self.posterior_.phi, self.phi_prior_, ax=ax)
-
     def plot_calibration(self, X: Any, y: Any, time: float, *, groups: int = 5, ax: Any = None) -> Any:
         """Draw predicted against observed survival at one time, by groups of predicted survival.
 
         Parameters
         ----------
         X, y
-            Rows to check, best not those of the training.
+            Rows to check, preferably not the training rows.
         time : float
             When survival is compared.
         groups : int
@@ -129,6 +119,6 @@ class PlotMethods:
 
 
 def _average(prediction: Prediction) -> np.ndarray:
-    """Return the mean over people of every draw, shape (S, 1), without holding all draws at once."""
+    """Return the mean over people of every draw, shape (S, 1), block by block."""
     total = sum(block.sum(axis=1) for block in prediction.blocks())
     return np.asarray(total / len(prediction.index))

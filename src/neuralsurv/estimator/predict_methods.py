@@ -1,4 +1,4 @@
-"""The prediction methods of the estimator: each checks what it is given, then hands over to a `Predictor`."""
+"""The prediction methods of the estimator: each checks its arguments, then calls a `Predictor`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from neuralsurv.data.parts import container_of
 from neuralsurv.data.table import require_rows
 from neuralsurv.errors import InputError
 from neuralsurv.metrics.discrimination import antolini_concordance
+from neuralsurv.prediction.changing_covariates import path_survival
 from neuralsurv.prediction.prediction import Curve, Prediction
 from neuralsurv.prediction.predictor import Predictor
 
@@ -31,11 +32,11 @@ class PredictMethods:
     _check_draws: Any
 
     def _predictor(self, *tables: Any) -> Predictor:
-        """Return what predicts for the rows of `tables`."""
+        """Return the predictor, after checking that the model is fitted and that `tables` have its columns."""
         check_is_fitted(self)
         self._check_draws()
         for X in tables:
-            # A matrix has no names to go by, so its width is all there is to check; the words are scikit-learn's.
+            # A matrix has no column names, so only its width can be checked; the message is scikit-learn's.
             nameless = not hasattr(X, "__dataframe__") and self.encoding_.container == container_of(X) == "table"
             width = as_frame(X).shape[1] if nameless else self.n_features_in_
             if width != self.n_features_in_:
@@ -43,10 +44,7 @@ class PredictMethods:
                     f"X has {width} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
                     "as input."
                 )
-        fitted = self.fitted_
-        return Predictor(
-            fitted.posterior, fitted.encoding, fitted.time_scale, int(self.draws), fitted.draw_seed, self.verbose
-        )
+        return Predictor.from_fitted(self.fitted_, int(self.draws), self.verbose)
 
     def predict_survival(self, X: Any, times: Any) -> Prediction:
         """Predict survival curves.
@@ -72,10 +70,6 @@ class PredictMethods:
     def predict_hazard(self, X: Any, times: Any) -> Prediction:
         """Predict hazards, in events per unit of the user's time; parameters as in :meth:`predict_survival`."""
         return self._predictor(X).hazard(X, times)
-
-    def predict_g(self, X: Any, times: Any) -> Prediction:
-        """Predict the network's output g, the logit of the hazard's share of its ceiling."""
-        return self._predictor(X).g(X, times)
 
     def predict_conditional_survival(self, X: Any, times: Any, given: float) -> Prediction:
         """Predict survival of people who are known to be event-free at time `given`.
@@ -114,10 +108,10 @@ class PredictMethods:
         return self._predictor(X).quantile(X, 0.5)
 
     def predict_event_time(self, X: Any) -> Prediction:
-        """Predict the person's own event time: ``.interval(0.9)`` is a prediction interval for it.
+        """Predict each person's event time: ``.interval(0.9)`` is a prediction interval for it.
 
-        The draws come from the posterior predictive distribution, so they hold both what is not known of the curve
-        and the chance that remains when it is known. A draw beyond the training range is infinite.
+        The draws come from the posterior predictive distribution, so they reflect both the uncertainty about the curve
+        and the randomness of the event given the curve. A draw beyond the training range is infinite.
         """
         return self._predictor(X).event_time(X)
 
@@ -170,7 +164,7 @@ class PredictMethods:
             parts[key] = np.asarray(frame[given] if isinstance(given, str) else given)
             require_rows(len(frame), key, len(parts[key]))
         ends = Outcome.from_arrays(parts["time"], np.zeros(len(frame), dtype=bool), parts["entry"])
-        return predictor.path_survival(X, times, parts["id"], ends.entry, ends.time)
+        return path_survival(predictor, X, times, parts["id"], ends.entry, ends.time)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return a risk score, the expected cumulative hazard at the last training time: higher is worse."""
@@ -185,7 +179,7 @@ class PredictMethods:
         X : DataFrame or array-like of shape (n, d)
             Covariates.
         y : as in `fit`
-            Outcomes of the same rows. Somebody who enters late is compared only with events after the entry.
+            Outcomes of the same rows. A row with late entry is compared only with events after its entry.
         sample_weight : array-like of shape (n,), optional
             Row weights, in place of those that y may hold; a pair of rows counts the product of its two.
 

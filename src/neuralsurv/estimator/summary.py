@@ -6,8 +6,6 @@ import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neuralsurv.model.additive import Additive
-from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.names import printable
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ class Summary:
             if group != section:
                 lines += ([""] if lines else []) + [group]
                 section = group
-            # A model file may come from a stranger.
+            # A model file may come from an untrusted source.
             lines.append(f"  {printable(name):<{width}}  {printable(value)}")
         lines += ["", "Warnings"] + [f"  - {printable(text)}" for text in self.warnings or ("none",)]
         return "\n".join(lines)
@@ -65,15 +63,14 @@ def summarise(model: SurvivalEstimator) -> Summary:
         ("Data", "covariates", f"{model.n_features_in_} ({len(model.encoding_.outputs)} after encoding)"),
         ("Data", "last training time", f"{model.time_scale_:g}"),
         ("Model", "estimator", type(model).__name__),
-        ("Model", "network", _network(model)),
+        ("Model", "network", posterior.network.architecture),
         ("Model", "weights", f"{posterior.network.size:,}"),
         ("Model", "rho", f"{posterior.rho:g}"),
     ]
-    module = _module(model)
-    if module is not None:
-        rows.append(("Model", "weights of the network", _weights(module)))
-    if module is not None and found.scales:
-        rows.append(("Fit", "epochs of training", str(found.epochs)))
+    if posterior.network.bayesian_share:
+        rows.append(("Model", "weights of the network", posterior.network.bayesian_share))
+        if found.scales:
+            rows.append(("Fit", "epochs of training", str(found.epochs)))
     if found.scales:
         rows += [
             ("Fit", "settings of the scales tried", f"{found.sweeps} ({state})"),
@@ -104,33 +101,3 @@ def summarise(model: SurvivalEstimator) -> Summary:
         ]
     known = (found.trust,) if found.trust and found.trust not in found.messages else ()
     return Summary(tuple(rows), found.messages + known)
-
-
-def _module(model: SurvivalEstimator) -> ModuleNetwork | None:
-    """Return the network of the user's, if there is one."""
-    network = model.posterior_.network
-    inner = network.inner if isinstance(network, Additive) else network
-    return inner if isinstance(inner, ModuleNetwork) else None
-
-
-def _weights(module: ModuleNetwork) -> str:
-    """Say how many weights of a module are Bayesian."""
-    counts = {name: parameter.numel() for name, parameter in module.module.named_parameters()}
-    every, trained = sum(counts.values()), sum(counts[name] for name in module.trained)
-    known = "" if trained == module.size else f", {trained - module.size:,} only trained, as if known exactly"
-    return f"{module.size:,} Bayesian of {every:,}{known}"
-
-
-def _network(model: SurvivalEstimator) -> str:
-    network = model.posterior_.network
-    module = _module(model)
-    if module is not None:
-        return type(module.module).__name__
-    if isinstance(network, Additive) and network.near is not None:
-        return f"neighbourhoods of {len(network.near.centres)} rows"
-    hidden = getattr(network, "hidden", None)
-    if hidden is None:
-        return type(network).__name__
-    if not hidden:
-        return "linear"
-    return f"{'-'.join(str(width) for width in hidden)} {getattr(network, 'activation', '')}".strip()

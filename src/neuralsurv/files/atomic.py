@@ -1,8 +1,8 @@
-"""Files on their way to a name: written beside it, and gone if they never get there, however the process ends.
+"""Atomic writes: a file is written under a temporary name beside its target and renamed when it is complete.
 
-An error or Ctrl-C takes the file away at once. A process that is killed cannot, so whoever next writes into the same
-folder does: a file is locked while it is written, the system takes the lock back when a process ends, and a partial
-file that nobody holds is nobody's. A name can be held before there is a file, in the same way.
+An error or Ctrl-C removes the temporary file at once. A killed process cannot, so the next write into the same folder
+does: a file is locked while it is written, the system releases the lock when the process ends, and a partial file
+without a lock is abandoned. A name can be reserved before there is a file, in the same way.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KINDS = (
 
 
 def destination(path: str | os.PathLike[str]) -> Path:
-    """Return where a file of this name is written: where symbolic links lead, so that they stay what they are."""
+    """Return where a file of this name is written: the target of symbolic links, which are kept."""
     return Path(os.path.realpath(path))
 
 
@@ -43,14 +43,14 @@ def obstacle(path: str | os.PathLike[str]) -> str | None:
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        # Links that lead to each other have no end.
+        # Symbolic links may form a loop.
         return "a symbolic link that leads nowhere" if os.path.islink(os.path.realpath(path)) else None
     return next((word for is_one, word in _KINDS if is_one(mode)), None)
 
 
 @contextmanager
 def held_name(target: Path) -> Iterator[bool]:
-    """Hold the name of a file during the block, so that no two processes make the same one.
+    """Hold the name of a file during the block, so that no two processes write the same one.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def held_name(target: Path) -> Iterator[bool]:
             if locked is False:
                 yield False
                 return
-            # Before it was locked, another process may have found the file and taken it away; then anew.
+            # Before it was locked, another process may have found the file and removed it; then try again.
             if locked is None or _is_at(descriptor, path):
                 try:
                     yield True
@@ -90,7 +90,7 @@ def _opened_lock(path: Path) -> int | None:
     if fcntl is None:
         return None
     try:
-        # In a folder of many users, a link or a pipe of this name could have been laid by another one.
+        # In a shared folder, another user could have put a link or a pipe of this name there.
         return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError:
         return None
@@ -116,14 +116,14 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 @contextmanager
 def partial_file(folder: Path, *, private: bool = False) -> Iterator[tuple[Path, BinaryIO]]:
-    """Open a new file in a folder; it is taken away at the end of the block unless it has been renamed by then.
+    """Open a new file in a folder; it is removed at the end of the block unless it has been renamed by then.
 
     Parameters
     ----------
     folder : Path
-        Where; what killed processes left there is taken away first.
+        Where; what killed processes left there is removed first.
     private : bool
-        Whether nobody else may read it before it has its name.
+        Whether only the owner may read it until it is renamed.
 
     Yields
     ------
@@ -138,7 +138,7 @@ def partial_file(folder: Path, *, private: bool = False) -> Iterator[tuple[Path,
             try:
                 if private and hasattr(os, "fchmod"):
                     os.fchmod(file.fileno(), 0o600)
-                # Before it was locked, another process may have found the file and taken it away; then anew.
+                # Before it was locked, another process may have found the file and removed it; then try again.
                 ours = not _lock(file) or os.fstat(file.fileno()).st_nlink > 0
                 if ours:
                     yield path, file
@@ -148,7 +148,7 @@ def partial_file(folder: Path, *, private: bool = False) -> Iterator[tuple[Path,
 
 
 def put_in_place(path: Path, file: BinaryIO, target: Path, *, replace: bool = True) -> None:
-    """See a partial file onto the disk, and then give it its name.
+    """Flush a partial file to the disk, then rename it to its target.
 
     Parameters
     ----------
@@ -164,13 +164,13 @@ def put_in_place(path: Path, file: BinaryIO, target: Path, *, replace: bool = Tr
     file.flush()
     os.fsync(file.fileno())
     if fcntl is None:
-        # Windows does not rename an open file. Elsewhere it stays open, for without its lock it would be nobody's.
+        # Windows does not rename an open file. Elsewhere it stays open, and locked, so that no process removes it.
         file.close()
     if replace:
         os.replace(path, target)
     else:
         _take_free_name(path, target)
-    # The name too. Not every system lets a folder be opened for that.
+    # The new name too; not every system lets a folder be opened for that.
     with contextlib.suppress(OSError):
         folder = os.open(target.parent, os.O_RDONLY)
         try:
@@ -180,33 +180,33 @@ def put_in_place(path: Path, file: BinaryIO, target: Path, *, replace: bool = Tr
 
 
 def _take_after(file: BinaryIO, target: Path) -> None:
-    """Give a file the owner and the mode of the one whose place it takes."""
+    """Give a file the owner and the mode of the one it replaces."""
     if not hasattr(os, "fchmod"):
         return
     try:
         old = os.stat(target)
     except FileNotFoundError:
         return
-    # Only the superuser can give a file away; for others it stays their own.
+    # Only the superuser can change the owner.
     with contextlib.suppress(OSError):
         os.fchown(file.fileno(), old.st_uid, old.st_gid)
     os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
 
 
 def _take_free_name(path: Path, target: Path) -> None:
-    """Give a file a name that no other file has, in one step."""
+    """Rename a file in one step, unless the name is taken."""
     try:
         os.link(path, target)
     except FileExistsError:
         raise
     except OSError:
-        # A file system without hard links: the name is taken first, and is empty for a moment.
+        # A file system without hard links: an empty file reserves the name for a moment.
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         os.replace(path, target)
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Take away the partial files and the held names of processes that are no more."""
+    """Remove the partial files and reserved names of processes that have ended."""
     if fcntl is None:
         return
     with contextlib.suppress(OSError):
@@ -227,7 +227,7 @@ def _lock(file: BinaryIO) -> bool:
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Take a file away if nobody holds a lock on it; where locks do not work, leave it."""
+    """Remove a file that no process has locked; where locks do not work, leave it."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.unlink(path)

@@ -26,6 +26,8 @@ _KEY = "neuralsurv"
 _DIGEST = "sha256"
 _LONGEST_HEADER = 16 * 2**20
 
+Arrays = dict[str, np.ndarray]
+
 
 def write(
     path: str | os.PathLike[str], header: dict[str, Any], tensors: dict[str, np.ndarray], *, replace: bool = True
@@ -71,7 +73,7 @@ def write(
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read a file back, checking sizes, types and finiteness before anything is believed.
+    """Read a file back, checking sizes, types and finiteness before anything is used.
 
     Parameters
     ----------
@@ -112,7 +114,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
     for name, array in tensors.items():
         if array.dtype != np.float64:
             raise StorageError(f"{source.name} is damaged: {name!r} is {array.dtype}, not float64.")
-        # An array without numbers takes no room in the file, however long it says that it is.
+        # An array without numbers takes no space in the file, whatever length it claims.
         if max(array.shape, default=0) > size:
             raise StorageError(f"{source.name} is damaged: {name!r} has shape {array.shape} and no numbers.")
         if not np.isfinite(array).all():
@@ -123,7 +125,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
 
 
 def _content(source: Path) -> tuple[dict[str, Any], bytes]:
-    """Return the header and all bytes of a file, of which nothing but the header is read before that is believed."""
+    """Return the header and all bytes of a file; the header is checked before anything else is read."""
     with source.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(8)
@@ -136,17 +138,17 @@ def _content(source: Path) -> tuple[dict[str, Any], bytes]:
         stated = _stated(outer, source.name)
         if stated != size - 8 - length:
             raise StorageError(
-                f"{source.name} is damaged: its header speaks of {stated} bytes of numbers, and there are "
+                f"{source.name} is damaged: its header announces {stated} bytes of numbers, but there are "
                 f"{size - 8 - length}."
             )
-        # The bytes, and the arrays that are made of them.
+        # The bytes, and the arrays made from them.
         require(2.0 * size, f"opening {source.name}", "Use a machine with more memory.")
         file.seek(0)
         return header, file.read(size)
 
 
 def _digest(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> str:
-    """Return a digest of everything that a file holds but the digest itself."""
+    """Return a digest of everything in a file except the digest itself."""
     digest = hashlib.sha256(json.dumps(header).encode("ascii"))
     for name in sorted(tensors):
         digest.update(repr((name, tensors[name].shape)).encode("utf-8"))
@@ -176,7 +178,7 @@ def _header(text: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _stated(outer: dict[str, Any], name: str) -> int:
-    """Return where the last array ends, by the header of the container."""
+    """Return where the last array ends according to the header of the container."""
     try:
         return max((int(entry["data_offsets"][1]) for key, entry in outer.items() if key != "__metadata__"), default=0)
     except (TypeError, KeyError, IndexError, ValueError, OverflowError) as error:
@@ -184,7 +186,7 @@ def _stated(outer: dict[str, Any], name: str) -> int:
 
 
 class Fields:
-    """Typed access to a header: whatever is not there, or not of its type, is an error that names it."""
+    """Typed access to a header: a value that is missing or of the wrong type raises an error that names it."""
 
     def __init__(self, values: Any, name: str) -> None:
         if not isinstance(values, dict):
@@ -245,7 +247,7 @@ class Fields:
 
     def _each(self, key: str, read: Callable[[Fields, str], Any]) -> tuple[Any, ...]:
         name = f"{self._name} {key!r}"
-        # One at a time: a table of all of them would be many times the size of the list.
+        # One at a time: a dict of all of them would be many times the size of the list.
         return tuple(read(Fields({str(at): value}, name), str(at)) for at, value in enumerate(self.items(key)))
 
     def table(self, key: str) -> Fields:
@@ -259,3 +261,12 @@ class Fields:
     def raw(self, key: str) -> Any:
         """Return a value that the caller checks itself."""
         return self._values.get(key)
+
+
+def stored_array(tensors: Arrays, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+    """Return an array of a file, checked for its shape, in which None stands for any length."""
+    array = tensors.get(name)
+    fits = array is not None and len(array.shape) == len(shape)
+    if array is None or not fits or any(b not in (None, a) for a, b in zip(array.shape, shape, strict=True)):
+        raise StorageError(f"the model file is damaged: {name!r} is missing or has the wrong shape.")
+    return array

@@ -1,4 +1,4 @@
-r"""The Gaussian of the weights of a large network in a model file, in fewer numbers than it has in memory.
+r"""Compression of the Gaussian over the weights of a large network, for a model file.
 
 The directions V (m×r) are by far the largest part of a file. A row of the Jacobian is, for the weights of the first
 layer, an outer product with the inputs of one training row, so that V there is :math:`X^\top C` with as many columns of
@@ -14,18 +14,16 @@ import math
 import numpy as np
 
 from neuralsurv.errors import StorageError
+from neuralsurv.files.format import Arrays
 from neuralsurv.memory import require
-from neuralsurv.model.additive import Additive
-from neuralsurv.model.network import MLP, Network
-
-Arrays = dict[str, np.ndarray]
+from neuralsurv.model.network import Network
 
 BASIS, PRECISION, FACTOR = "theta_basis", "theta_precision", "theta_inner_factor"
 _REST, _CORE, _INPUTS, _COLUMNS = (f"{BASIS}_{part}" for part in ("rest", "core", "inputs", "columns"))
 _RUNS, _LOWER = "_runs", "_lower"
 # Gaussians of fewer numbers than this (8 MB) are stored as they are.
 _WORTH_PACKING = 2**20
-# Singular values below this share of the largest are rounding; entries of V, at most 1, may change by so much.
+# Singular values below this share of the largest are rounding; entries of V, at most 1, may change by this much.
 _NOISE = 1e-13
 _CLOSE = 1e-12
 _FIRST_WIDTH = 64
@@ -33,12 +31,12 @@ _ADVICE = "Use a machine with more memory, or fit with fewer columns or a smalle
 
 
 def pack(arrays: Arrays, network: Network) -> Arrays:
-    """Return the arrays of a posterior with a large Gaussian in few numbers.
+    """Return the arrays of a posterior with a large Gaussian compressed.
 
     Parameters
     ----------
     arrays : dict of ndarray
-        As :func:`neuralsurv.files.posterior_part.posterior_parts` makes them.
+        As :func:`neuralsurv.files.stored_posterior.posterior_parts` makes them.
     network : Network
         The network whose weights they are.
     """
@@ -59,7 +57,7 @@ def pack(arrays: Arrays, network: Network) -> Arrays:
 
 
 def unpack(tensors: Arrays, network: Network) -> Arrays:
-    """Return the arrays that :func:`pack` was given, checked; those of a file without packed ones are as they are."""
+    """Return the arrays that :func:`pack` was given, checked; arrays that were not packed are returned unchanged."""
     packed = [name for name in tensors if name.startswith("theta_") and name.endswith((_RUNS, _LOWER))]
     if not packed and _CORE not in tensors:
         return tensors
@@ -75,16 +73,8 @@ def unpack(tensors: Arrays, network: Network) -> Arrays:
     return found
 
 
-def _first_layer(network: Network) -> tuple[int, int, int] | None:
-    """Return where the weights of the first layer start, how many units it has, and how many inputs."""
-    inner, start = (network.inner, network.linear_size) if isinstance(network, Additive) else (network, 0)
-    if not isinstance(inner, MLP):
-        return None
-    return start, (*inner.hidden, 1)[0], inner.covariates + 1
-
-
 def _pack_basis(basis: np.ndarray, network: Network) -> Arrays:
-    place = _first_layer(network)
+    place = network.first_layer
     if place is None:
         return {BASIS: basis}
     start, units, inputs = place
@@ -118,7 +108,7 @@ def _factored(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _unpack_basis(tensors: Arrays, network: Network) -> np.ndarray:
-    place, core = _first_layer(network), tensors[_CORE]
+    place, core = network.first_layer, tensors[_CORE]
     rest, columns = tensors.get(_REST, np.empty(0)), tensors.get(_COLUMNS, np.empty(0))
     if place is None or core.ndim != 3 or rest.ndim != 2 or columns.ndim != 1:
         raise _damaged(BASIS)

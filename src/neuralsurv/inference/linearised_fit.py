@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from neuralsurv.model.likelihood import Likelihood
-from neuralsurv.model.prior import Gamma, GroupedPrior, Held
+from neuralsurv.model.prior import Gamma, GroupedPrior, PointMass
 from neuralsurv.model.quadrature import Rule
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
@@ -40,7 +40,7 @@ class LinearisedFit(Protocol):
     """A linearised model and q(phi) q(theta)."""
 
     @property
-    def phi(self) -> Gamma | Held:
+    def phi(self) -> Gamma | PointMass:
         """q(phi), in scaled time."""
         ...
 
@@ -60,7 +60,7 @@ class LinearisedFit(Protocol):
         ...
 
     @property
-    def phi_prior(self) -> Gamma | Held:
+    def phi_prior(self) -> Gamma | PointMass:
         """The prior of phi."""
         ...
 

@@ -12,7 +12,7 @@ mode.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import torch
@@ -20,26 +20,24 @@ from torch import Tensor
 
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.model.neighbourhoods import Neighbourhoods
-from neuralsurv.model.network import MLP, Pullback
+from neuralsurv.model.network import MLP, FirstLayer, Network, Pullback
+from neuralsurv.model.panels import panels_between
 from neuralsurv.model.time_basis import TimeBasis
-from neuralsurv.solvers.rows import LayeredRows
-from neuralsurv.solvers.streamed_rows import JoinedRows
+from neuralsurv.solvers.interface import Description
+from neuralsurv.solvers.rows import LayeredRows, Rows
 
-# Within the training range; fewer with a module, every pass through which is dear.
-_STOPS = 64
-_STOPS_OF_A_MODULE = 24
 # How many units of the inner network look at a second input.
 _SECOND_INPUT = 0.5
 
 
 @dataclass(frozen=True)
-class Additive:
-    """The network of the default preset.
+class Additive(Network):
+    """The network of the default model.
 
     Attributes
     ----------
     covariates : int
-        Number of covariates d of the linear path: the first columns of x. Only a module sees further ones.
+        Number of covariates d of the linear path: the first columns of x. Only the user's own module sees further ones.
     basis : TimeBasis
         The columns B(t) and the clock z(t).
     offset : float
@@ -104,19 +102,27 @@ class Additive:
         return self.linear_size + len(self.origin)
 
     @property
-    def hidden(self) -> tuple[int, ...]:
-        """Widths of the hidden layers of the network; empty without one."""
-        return self.inner.hidden if isinstance(self.inner, MLP) else ()
+    def first_layer(self) -> FirstLayer | None:
+        """Where the weights of the first layer of the network are, if it has dense layers."""
+        layer = None if self.inner is None else self.inner.first_layer
+        return None if layer is None else layer._replace(start=self.linear_size + layer.start)
 
     @property
-    def activation(self) -> str:
-        """Activation of the hidden layers."""
-        return self.inner.activation if isinstance(self.inner, MLP) else ""
+    def architecture(self) -> str:
+        """The architecture of the network, or what there is in its place."""
+        if self.inner is not None:
+            return self.inner.architecture
+        return "linear" if self.near is None else f"neighbourhoods of {len(self.near.centres)} rows"
 
-    def stops(self, last: float) -> Tensor:
-        """Return times from 0 to `last` or beyond, between which g changes little, for integrals over time."""
-        count = _STOPS_OF_A_MODULE if isinstance(self.inner, ModuleNetwork) else _STOPS
-        return self.basis.even_times(count, last)
+    @property
+    def bayesian_share(self) -> str:
+        """How many weights of the inner network are Bayesian, where that is the user's own module."""
+        return "" if self.inner is None else self.inner.bayesian_share
+
+    def panels(self, times: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the panels of an integral over time: even on the clock."""
+        count = (self if self.inner is None else self.inner).clock_panels
+        return panels_between(times, self.basis.even_times(count, float(times.max())))
 
     def initial(self, generator: torch.Generator) -> Tensor:
         """Return zeros: the middle of the prior."""
@@ -165,27 +171,42 @@ class Additive:
 
         return evaluate
 
-    def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, LayeredRows | JoinedRows]:
-        """Return g and the rows of the Jacobian as outer products: the linear path is a layer with one output."""
-        linear = (self.columns(time, x), torch.ones_like(time)[:, None])
+    def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, Rows]:
+        """Return g and the rows of the Jacobian, of which the linear path is a layer with one output."""
+        lead, tail = self.rows_by_part(theta, time, x)
+        return self.value(theta, time, x), lead if tail is None else tail.after(lead)
+
+    def rows_by_part(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[LayeredRows, Rows | None]:
+        """Return the rows of the linear path, and those of the network within if there is one."""
+        lead = LayeredRows(((self.columns(time, x), torch.ones_like(time)[:, None]),))
+        if self.inner is None:
+            return lead, None
         place = self.origin + self._cut(theta)[2]
-        if isinstance(self.inner, ModuleNetwork):
-            tail = self.inner.value_and_rows(place, self.basis.clock(time), x)[1]
-            return self.value(theta, time, x), JoinedRows(LayeredRows((linear,)), tail)
-        layers = [] if self.inner is None else self.inner.factors(place, self.basis.clock(time), x)[1]
-        return self.value(theta, time, x), LayeredRows((linear, *layers))
+        return lead, self.inner.value_and_rows(place, self.basis.clock(time), x)[1]
 
-    def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
-        """Return the rows of the Jacobian, shape (P, m)."""
-        return self.value_and_rows(theta, time, x)[1].dense()
-
-    def jvp(self, theta: Tensor, time: Tensor, x: Tensor, v: Tensor) -> Tensor:
-        """Return J·v without forming J."""
-        return self.value_and_rows(theta, time, x)[1].times(v)
-
-    def vjp(self, theta: Tensor, time: Tensor, x: Tensor, u: Tensor) -> Tensor:
-        """Return Jᵀ·u without forming J."""
-        return self.value_and_rows(theta, time, x)[1].transposed_times(u)
+    def describe(self) -> Description:
+        """Return the sizes of the parts, the time basis and the network within."""
+        inner = None if self.inner is None else self.inner.describe()
+        basis = self.basis
+        table = {
+            "covariates": self.covariates,
+            "offset": self.offset,
+            "linear": self.linear,
+            "varying": self.varying,
+            "pairs": self.pairs,
+            "inner": None if inner is None else inner.values,
+            "time": {
+                "shift": basis.shift,
+                "center": basis.center,
+                "spread": basis.spread,
+                "width": basis.width,
+                "bumps": list(basis.bumps),
+            },
+        }
+        arrays = {"origin": self.origin, **({} if inner is None else inner.arrays)}
+        if self.near is not None:
+            arrays |= {f"near_{field.name}": getattr(self.near, field.name) for field in fields(self.near)}
+        return Description(table, arrays)
 
 
 def sparse_draw(network: MLP, generator: torch.Generator) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from neuralsurv.model.network import Network
 from neuralsurv.model.prior import WeightPrior
+from neuralsurv.solvers.interface import Description
 
 _BLOCK = 8192
 
@@ -36,6 +37,10 @@ class Normaliser(Protocol):
         """Return Z at each point, shape (P,)."""
         ...
 
+    def describe(self) -> Description:
+        """Return its kind and its numbers, for a model file; the network is not part of it."""
+        ...
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -46,6 +51,10 @@ class Constant:
     def __call__(self, time: Tensor, x: Tensor) -> Tensor:
         """Return the number at each point."""
         return torch.full_like(time, self.value)
+
+    def describe(self) -> Description:
+        """Return the number."""
+        return Description({"normaliser": "constant", "normaliser_value": self.value}, {})
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,10 @@ class ClosedForm:
             parts.append(torch.sigmoid(mean / torch.sqrt(1 + math.pi / 8 * variance)))
         return torch.cat(parts) if parts else time.clone()
 
+    def describe(self) -> Description:
+        """Return the prior precision."""
+        return Description({"normaliser": "closed-form"}, {"prior_precision": self.prior.precision})
+
 
 @dataclass(frozen=True)
 class MonteCarlo:
@@ -88,3 +101,8 @@ class MonteCarlo:
         for _ in range(self.draws):
             total += torch.sigmoid(self.network.value(self.prior.draw(generator), time, x))
         return total / self.draws
+
+    def describe(self) -> Description:
+        """Return the seed and the prior precision."""
+        values = {"normaliser": "monte-carlo", "normaliser_seed": self.seed}
+        return Description(values, {"prior_precision": self.prior.precision})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Normaliser, log_baseline
-from neuralsurv.model.network import MLP, Evaluate, EvaluateTogether, Network
+from neuralsurv.model.network import Evaluate, EvaluateTogether, Network
 from neuralsurv.model.points import Points
 
 
@@ -47,9 +47,7 @@ class Likelihood:
     @cached_property
     def evaluate_together(self) -> EvaluateTogether:
         """The map from several weight vectors to what `evaluate` gives for each, in less time."""
-        if isinstance(self.network, MLP):
-            return self.network.bind_together(self.points.time, self.point_x)
-        return lambda thetas: [self.evaluate(theta) for theta in thetas]
+        return self.network.bind_together(self.points.time, self.point_x)
 
     @cached_property
     def event_weight(self) -> Tensor:

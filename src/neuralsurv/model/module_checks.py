@@ -1,4 +1,4 @@
-"""From a user's module to a network: what is asked of it, in sentences, before any work is done with it."""
+"""From a user's module to a network: all requirements are checked before any work is done with it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROWS_FOR_STATISTICS = 1024
 def wrap_module(
     module: Any, layout: Layout, x: Tensor, *, bayesian: Any = "all", device: Any = "cpu", time: Tensor | None = None
 ) -> ModuleNetwork:
-    """Return a module as a network over the weights that are Bayesian, or say why it cannot be one.
+    """Return a module as a network over its Bayesian weights; raise InputError if it cannot be one.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def wrap_module(
     x : Tensor of shape (N, p)
         The training rows, on some of which the module is tried.
     bayesian : "all", str or sequence of str
-        All weights that ask for a gradient, or those whose names start so.
+        All weights that require a gradient, or those whose names have this prefix.
     device : str or torch.device
         Where the module is to run.
     time : Tensor of shape (N,), optional
@@ -56,10 +56,10 @@ def wrap_module(
     trained = tuple(name for name, p in own.named_parameters() if p.requires_grad)
     if not trained:
         raise InputError(
-            "the network has no weight that asks for a gradient (requires_grad), so there is nothing to infer; leave "
+            "the network has no weight that requires a gradient (requires_grad), so there is nothing to infer; leave "
             "at least its last layer free."
         )
-    # Gradients are taken with respect to weights that are handed in; those of the copy are constants.
+    # Gradients are taken with respect to weights that are passed in; those of the copy are constants.
     own.requires_grad_(False)
     _check_batch_norm(own)
     names = chosen_names(trained, bayesian)
@@ -78,7 +78,7 @@ def wrap_module(
 
 
 def as_device(device: Any) -> torch.device:
-    """Return a device that is there, or say what is wrong."""
+    """Return a torch device; raise InputError if it is not available."""
     try:
         place = torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -89,7 +89,7 @@ def as_device(device: Any) -> torch.device:
 
 
 def chosen_names(trained: tuple[str, ...], bayesian: Any) -> tuple[str, ...]:
-    """Return the parameters that are Bayesian: all, or those that a prefix names."""
+    """Return the names of the Bayesian parameters: all, or those with one of the given prefixes."""
     if isinstance(bayesian, str) and bayesian == "all":
         return trained
     prefixes = [bayesian] if isinstance(bayesian, str) else bayesian
@@ -98,7 +98,7 @@ def chosen_names(trained: tuple[str, ...], bayesian: Any) -> tuple[str, ...]:
     for prefix in prefixes:
         if not any(_belongs(name, prefix) for name in trained):
             raise InputError(
-                f"bayesian={bayesian!r}: no weight that asks for a gradient is called {prefix!r}; there are "
+                f"bayesian={bayesian!r}: no weight that requires a gradient is called {prefix!r}; there are "
                 f"{', '.join(trained[:8])}{', …' if len(trained) > 8 else ''}."
             )
     return tuple(name for name in trained if any(_belongs(name, prefix) for prefix in prefixes))

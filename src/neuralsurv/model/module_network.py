@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neuralsurv.data.parts import Layout
-from neuralsurv.model.network import Pullback
+from neuralsurv.errors import StorageError
+from neuralsurv.model.network import Network, Pullback
+from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.rows import DenseRows, row_slices
 from neuralsurv.solvers.streamed_rows import StreamedRows
 
@@ -27,8 +30,11 @@ from neuralsurv.solvers.streamed_rows import StreamedRows
 _INPUT_NUMBERS = 2**20
 _MOST_POINTS = 2048
 _POINTS_BACKWARDS = 32
-# A Jacobian of no more numbers than this is held (2 GiB); a larger one is differentiated anew wherever it is needed.
+# A Jacobian of no more numbers than this is held (2 GiB); a larger one is recomputed wherever it is needed.
 MOST_NUMBERS_DENSE = 2**28
+
+# Made-up inputs by whose values of g a module is recognised.
+_PROBES = 3
 
 # Ways to take gradients of many points, fastest first.
 WAYS = ("together", "backwards", "singly")
@@ -54,22 +60,22 @@ def _plain_kernels(recurrent: bool) -> Iterator[None]:
 
 
 @dataclass(frozen=True, eq=False)
-class ModuleNetwork:
+class ModuleNetwork(Network):
     """A module's output as g, as a function of the weights `names` in one flat vector.
 
-    Made by :func:`neuralsurv.model.module_checks.wrap_module`, which checks all that is taken for granted here.
+    Made by :func:`neuralsurv.model.module_checks.wrap_module`, which checks all that is assumed here.
 
     Attributes
     ----------
     module : nn.Module
-        A copy of the user's, in evaluation mode and float64, on `device`. Weights that are not in `names` and buffers
-        are used as they are in it.
+        A copy of the user's module, in evaluation mode and float64, on `device`. Buffers, and weights that are not in
+        `names`, are constants.
     layout : Layout
         How a row of the matrix of covariates becomes the second argument of ``forward(t, x)``.
     names : tuple of str
         The parameters that make up theta, in order.
     trained : tuple of str
-        The parameters that a search for the mode may move: those that ask for a gradient.
+        The parameters that a search for the mode may move: those that require a gradient.
     device : torch.device
         Where the module runs.
     symmetric : bool
@@ -89,6 +95,8 @@ class ModuleNetwork:
     symmetric: bool = False
     differentiation: str = "together"
     dtype: torch.dtype = torch.float64
+    # Few: every pass through a module is expensive.
+    clock_panels: ClassVar[int] = 24
 
     @property
     def covariates(self) -> int:
@@ -125,7 +133,7 @@ class ModuleNetwork:
         return torch.cat(parts)
 
     def initial(self, generator: torch.Generator) -> Tensor:
-        """Return the weights that the module has: it is the user's to initialise or to pre-train."""
+        """Return the weights that the module has: the user initialises or pre-trains it."""
         return self.own.clone()
 
     def with_weights(self, theta: Tensor) -> ModuleNetwork:
@@ -137,7 +145,7 @@ class ModuleNetwork:
         return replace(self, module=module)
 
     def over(self, names: tuple[str, ...]) -> ModuleNetwork:
-        """Return the same network as a function of other parameters of the module; nothing is said of its symmetry."""
+        """Return the same network as a function of other parameters of the module, taken as not symmetric."""
         return replace(self, names=names, symmetric=False)
 
     def weights(self, theta: Tensor) -> Weights:
@@ -190,7 +198,7 @@ class ModuleNetwork:
         return evaluate
 
     def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, DenseRows | StreamedRows]:
-        """Return g and the rows of the Jacobian: held if they are few, else differentiated anew at every use."""
+        """Return g and the rows of the Jacobian: held if they are few, else recomputed at every use."""
         value = self.value(theta, time, x)
         if len(time) * self.size > MOST_NUMBERS_DENSE:
             return value, StreamedRows(self, theta, time, x)
@@ -266,3 +274,55 @@ class ModuleNetwork:
                 product = self._flat(list(back)) @ along
                 out[part] = torch.autograd.grad(product, u)[0].to(out.device)
         return out
+
+    @property
+    def architecture(self) -> str:
+        """The name of the module's class."""
+        return type(self.module).__name__
+
+    @property
+    def bayesian_share(self) -> str:
+        """How many weights of the module are Bayesian, in words."""
+        counts = {name: parameter.numel() for name, parameter in self.module.named_parameters()}
+        every, trained = sum(counts.values()), sum(counts[name] for name in self.trained)
+        known = "" if trained == self.size else f", {trained - self.size:,} only trained, as if known exactly"
+        return f"{self.size:,} Bayesian of {every:,}{known}"
+
+    def fingerprint(self) -> Tensor | None:
+        """Return g at a few made-up inputs, or None where the module cannot take them.
+
+        Covariates are normal numbers, and zeros for whole ones, which may be places in a list.
+        """
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(_PROBES, self.layout.width, generator=generator, dtype=torch.float64)
+        for block in self.layout.parts:
+            if block.whole:
+                x[:, block.start : block.stop] = 0
+        try:
+            values = self.value(self.own, torch.linspace(0, 1, _PROBES, dtype=torch.float64), x)
+        except Exception:
+            return None
+        return values if bool(torch.isfinite(values).all()) else None
+
+    def describe(self) -> Description:
+        """Return the names and numbers of the module's parameters and buffers; its code is not part of it."""
+        state = {name: value.detach().cpu().to(torch.float64) for name, value in self.module.state_dict().items()}
+        for name, value in state.items():
+            if not bool(torch.isfinite(value).all()):
+                raise StorageError(
+                    f"{name!r} of the network holds values that are NaN or infinite and cannot be saved; register it "
+                    "with persistent=False if the module can recompute it."
+                )
+        arrays = {f"module_{number}": value for number, value in enumerate(state.values())}
+        values = self.fingerprint()
+        if values is not None:
+            arrays["module_values"] = values
+        table = {
+            "module": type(self.module).__name__,
+            "state": list(state),
+            "bayesian": list(self.names),
+            "trained": list(self.trained),
+            "symmetric": self.symmetric,
+            "differentiation": self.differentiation,
+        }
+        return Description(table, arrays)

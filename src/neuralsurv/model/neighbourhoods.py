@@ -3,7 +3,7 @@ r"""Units that respond to a neighbourhood: how close a row is to each of some tr
 .. math:: k(x, x') = \exp\Bigl(-\sum_j w_j\,|u_j - u'_j|\Bigr)
 
 with :math:`u_j` the rank of the j-th covariate among the training rows, scaled to variance 1, and a relevance
-:math:`w_j` for each. Functions with this kernel may bend anywhere, in any combination of covariates, and do not mind
+:math:`w_j` for each. Functions with this kernel may bend anywhere, in any combination of covariates, and are robust to
 outliers; so do forests, whose average over random trees has a kernel of this kind. The columns are those combinations
 of M such units that vary most over the training rows, so that independent weights of variance :math:`s^2` stand for a
 random function of that kernel with mean variance :math:`s^2`.

@@ -7,63 +7,105 @@ the row of a point is the outer product of the two, layer by layer. Jacobian, J�
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from neuralsurv.errors import InputError
+from neuralsurv.model.panels import even_panels
+from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.rows import LayeredRows, Rows
 
 Pullback = Callable[[Tensor], Tensor]
-# From theta to g at points and its pullback; from several of them to a list of these.
+# From theta to g at points and its pullback; from several thetas to a list of these.
 Evaluate = Callable[[Tensor], tuple[Tensor, Pullback]]
 EvaluateTogether = Callable[[Sequence[Tensor]], list[tuple[Tensor, Pullback]]]
 
 
-class Network(Protocol):
-    """What the rest of the library asks of a network."""
+class FirstLayer(NamedTuple):
+    """The weights of a dense first layer: the place of the first one, the number of units, the number of inputs."""
+
+    start: int
+    units: int
+    inputs: int
+
+
+class Network(ABC):
+    """g as a function of time, covariates and one flat weight vector."""
+
+    # Panels of an integral over the training range, where these are even on the clock of an `Additive`.
+    clock_panels: ClassVar[int] = 64
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """Number of weights m."""
-        ...
 
     @property
+    @abstractmethod
     def symmetric(self) -> bool:
         """Whether a symmetric prior of the weights makes the prior of g symmetric about 0."""
-        ...
 
+    @abstractmethod
     def initial(self, generator: torch.Generator) -> Tensor:
         """Return a random weight vector for which g is of moderate size, a place to start a search."""
-        ...
 
+    @abstractmethod
     def value(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
         """Return g at P points: `theta` (m,), `time` (P,), `x` (P, d)."""
-        ...
 
+    @abstractmethod
     def bind(self, time: Tensor, x: Tensor) -> Evaluate:
-        """Return the map from theta to g at these P points and its pullback u -> Jᵀu, for use again and again."""
-        ...
+        """Return the map from theta to g at these P points and its pullback u -> Jᵀu, for repeated use."""
 
+    def bind_together(self, time: Tensor, x: Tensor) -> EvaluateTogether:
+        """Return the map from several weight vectors to what `bind` gives for each."""
+        evaluate = self.bind(time, x)
+        return lambda thetas: [evaluate(theta) for theta in thetas]
+
+    @abstractmethod
     def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, Rows]:
         """Return g and the rows of the Jacobian, in whatever form is cheapest."""
-        ...
 
     def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
         """Return the rows of the Jacobian as a matrix, shape (P, m)."""
-        ...
+        return self.value_and_rows(theta, time, x)[1].dense()
 
     def jvp(self, theta: Tensor, time: Tensor, x: Tensor, v: Tensor) -> Tensor:
         """Return J·v, shape (P,)."""
-        ...
+        return self.value_and_rows(theta, time, x)[1].times(v)
 
     def vjp(self, theta: Tensor, time: Tensor, x: Tensor, u: Tensor) -> Tensor:
         """Return Jᵀ·u, shape (m,)."""
-        ...
+        return self.value_and_rows(theta, time, x)[1].transposed_times(u)
+
+    def panels(self, times: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the panels of an integral over time, between which g changes little; see `even_panels`."""
+        return even_panels(times)
+
+    @property
+    def first_layer(self) -> FirstLayer | None:
+        """Where the weights of the first dense layer are, of a network that has one."""
+        return None
+
+    @property
+    @abstractmethod
+    def architecture(self) -> str:
+        """The architecture in a few words, for a summary."""
+
+    @property
+    def bayesian_share(self) -> str:
+        """How many weights of the user's own module are Bayesian, in words; empty for a built-in network."""
+        return ""
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """Return what the network is made of, for a model file."""
 
 
 def _silu_slope(z: Tensor) -> Tensor:
@@ -93,7 +135,7 @@ def _backwards(activation: str) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 @dataclass(frozen=True)
-class MLP:
+class MLP(Network):
     """A multilayer perceptron on (t, x) with a linear last layer and one output.
 
     Parameters
@@ -289,19 +331,32 @@ class MLP:
 
         return inputs[-1].T @ last + layers[-1][1], pullback
 
-    def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
-        """Return the rows of the Jacobian, shape (P, m)."""
-        return self.value_and_rows(theta, time, x)[1].dense()
-
     def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, LayeredRows]:
         """Return g and the rows of the Jacobian as outer products, layer by layer."""
         g, factors = self.factors(theta, time, x)
         return g, LayeredRows(tuple(factors))
 
-    def jvp(self, theta: Tensor, time: Tensor, x: Tensor, v: Tensor) -> Tensor:
-        """Return J·v without forming J."""
-        return self.value_and_rows(theta, time, x)[1].times(v)
+    @cached_property
+    def unit_precision(self) -> Tensor:
+        """Fan-in of the layer that each weight belongs to, shape (m,): a prior precision that keeps g of order 1."""
+        precision = torch.empty(self.size, dtype=torch.float64)
+        for weight, bias in self.layers(precision):
+            # The layers are views: this fills the flat vector.
+            weight.fill_(weight.shape[1] + 1)
+            bias.fill_(weight.shape[1] + 1)
+        return precision
 
-    def vjp(self, theta: Tensor, time: Tensor, x: Tensor, u: Tensor) -> Tensor:
-        """Return Jᵀ·u without forming J."""
-        return self.value_and_rows(theta, time, x)[1].transposed_times(u)
+    @property
+    def first_layer(self) -> FirstLayer:
+        """Where the weights of the first layer are."""
+        return FirstLayer(0, *self._shapes[0])
+
+    @property
+    def architecture(self) -> str:
+        """Widths of the hidden layers and their activation."""
+        return f"{'-'.join(map(str, self.hidden))} {self.activation}" if self.hidden else "linear"
+
+    def describe(self) -> Description:
+        """Return the architecture."""
+        table = {"covariates": self.covariates, "hidden": list(self.hidden), "activation": self.activation}
+        return Description(table, {})

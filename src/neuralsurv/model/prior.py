@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from scipy.special import digamma
 from torch import Tensor
+
+from neuralsurv.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -37,18 +40,26 @@ class Gamma:
         """Return the equal-tailed interval that holds `level` of the mass."""
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
+    def density(self, values: np.ndarray) -> np.ndarray:
+        """Return the density at `values`."""
+        from scipy.stats import gamma
+
+        return np.asarray(gamma.pdf(values, self.shape, scale=1 / self.rate))
+
+    def describe(self) -> dict[str, float]:
+        """Return the parameters, for a model file."""
+        return {"shape": self.shape, "rate": self.rate}
+
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Return `count` independent draws."""
         # Gamma sampling in torch takes no generator, so the stream is seeded through one integer drawn from ours.
-        import numpy as np
-
         seed = int(torch.randint(2**62, (1,), generator=generator))
         return torch.from_numpy(np.random.default_rng(seed).gamma(self.shape, 1 / self.rate, count))
 
 
 @dataclass(frozen=True)
-class Held:
-    """A phi that is held at one value; the bias of g makes up for it."""
+class PointMass:
+    """A phi that is fixed at one value, as in the default model, where the bias of g plays its role."""
 
     mean: float
 
@@ -64,6 +75,14 @@ class Held:
     def interval(self, level: float = 0.9) -> tuple[float, float]:
         """Return the value twice."""
         return self.mean, self.mean
+
+    def density(self, values: np.ndarray) -> np.ndarray:
+        """Refuse: a point mass has no density."""
+        raise InputError("phi is fixed in this model, so it has no density; only the paper's model infers it.")
+
+    def describe(self) -> dict[str, float]:
+        """Return the value, for a model file."""
+        return {"held": self.mean}
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Return the value `count` times."""

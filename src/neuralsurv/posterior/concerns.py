@@ -1,4 +1,4 @@
-"""What can be wrong with a fit: kinds of concerns, the Python warning of each, and those that several fits share."""
+"""Concerns about a fit: their kinds, the Python warning class of each, and checks that several fits share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from neuralsurv.errors import (
     QuadratureWarning,
 )
 
-# Fewer events than this tell next to nothing; the curves are then the prior's.
+# With fewer events than this, the curves are essentially the prior's.
 FEW_EVENTS = 5
-# That the hazard is near its ceiling in less than this share of the time at risk is not worth a word.
+# A hazard near its ceiling is reported only above this share of the time at risk.
 CROWDED_SHARE = 0.01
 # A hazard above this share of its ceiling can hardly rise any further.
 CEILING_SHARE = 0.5
@@ -34,7 +34,7 @@ WARNINGS: dict[str, type[NeuralSurvWarning]] = {
     "few events": FewEventsWarning,
     "ceiling": CeilingWarning,
     "approximation": ApproximationWarning,
-    # Of a model file that was written before kinds were kept.
+    # From model files written before kinds were stored.
     "other": NeuralSurvWarning,
 }
 
@@ -49,39 +49,39 @@ class Concern:
         What it is about: "collapse", "interrupted", "sweeps", "mode", "chains", "quadrature", "few events", "ceiling",
         "approximation"; or "other".
     text : str
-        It in words.
+        The concern, as a sentence.
     """
 
     kind: str
     text: str
 
 
-class Told(TypedDict):
-    """Concerns as `Diagnostics` takes them."""
+class ConcernFields(TypedDict):
+    """Concerns as the fields of `Diagnostics` that hold them."""
 
     messages: tuple[str, ...]
     kinds: tuple[str, ...]
 
 
-def told(concerns: Iterable[Concern]) -> Told:
-    """Return concerns as the arguments of `Diagnostics` that hold them."""
+def concern_fields(concerns: Iterable[Concern]) -> ConcernFields:
+    """Return concerns as keyword arguments of `Diagnostics`."""
     every = tuple(concerns)
     return {"messages": tuple(one.text for one in every), "kinds": tuple(one.kind for one in every)}
 
 
 def few_events(count: float) -> list[Concern]:
-    """Say so if the events, of total weight `count`, are few."""
+    """Return a concern if the events, of total weight `count`, are few."""
     if count >= FEW_EVENTS:
         return []
     text = (
-        f"the training rows hold events of total weight {count:g}; with so few, curves and bands are little more than "
-        "the prior's."
+        f"the training rows hold events of total weight {count:g}; with so few events, curves and bands are little "
+        "more than the prior's."
     )
     return [Concern("few events", text)]
 
 
 def near_ceiling(share: float) -> list[Concern]:
-    """Say so if the hazard is close to its ceiling in a noticeable `share` of the time at risk."""
+    """Return a concern if the hazard is close to its ceiling for too large a `share` of the time at risk."""
     if share <= CROWDED_SHARE:
         return []
     text = (

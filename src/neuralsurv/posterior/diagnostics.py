@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from neuralsurv.posterior.concerns import WARNINGS, Concern, told
+from neuralsurv.posterior.concerns import WARNINGS, Concern, concern_fields
 
 # Importance weights are of use up to this shape of their tail (Vehtari et al. 2024).
 HIGHEST_K_HAT = 0.7
@@ -128,4 +128,4 @@ class Diagnostics:
             f"above {HIGHEST_K_HAT}): do not trust its bands, which are likely too narrow. Use fit_exact."
         )
         concerns = [*self.concerns, *([Concern("approximation", trust)] if k_hat > worst else [])]
-        return replace(self, importance=dict(checked), trust=trust, **told(concerns))
+        return replace(self, importance=dict(checked), trust=trust, **concern_fields(concerns))

@@ -1,31 +1,25 @@
-"""Posterior: moments and joint draws of g and of phi, in scaled time."""
+"""The posterior of a linearised model: moments and joint draws, in scaled time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Normaliser, hazard
 from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.network import Network
-from neuralsurv.model.prior import Gamma, Held
+from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.model.quadrature import GaussLegendre
-from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.solvers.interface import Description, Gaussian
 from neuralsurv.solvers.rows import row_slices
 
-# Between two times at which a curve is asked for, the integral is cut into panels no longer than this (in scaled
-# time), each with this many Gauss–Legendre nodes.
-_LONGEST_PANEL = 1 / 50
+# Gauss–Legendre nodes of each panel that an integral over time is cut into.
 _PANEL_NODES = 2
 # Nodes for the integral of a single row, from its entry to its time.
 _ROW_NODES = 32
-# Beyond the training range, which ends at 1, panels are made longer where there would be more than this many of them;
-# such times are marked as extrapolated anyway.
-_MOST_PANELS_BEYOND = 500
 
 
 @dataclass(frozen=True)
@@ -47,9 +41,13 @@ class Draws:
         """Return the number of draws S."""
         return len(self.phi)
 
-    def take(self, chosen: slice) -> Draws:
+    def take(self, chosen: slice | Tensor) -> Draws:
         """Return some of the draws."""
-        return replace(self, theta=self.theta[chosen], phi=self.phi[chosen])
+        return Draws(self.theta[chosen], self.phi[chosen])
+
+    def around(self, mode: int) -> Tensor:
+        """Return a mask, shape (S,), of the draws that lie around mode number `mode`: all of them around the first."""
+        return torch.full((len(self),), mode == 0)
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Posterior:
 
     Attributes
     ----------
-    phi : Gamma or Held
+    phi : Gamma or PointMass
         q(phi), in scaled time.
     theta : Gaussian
         q(theta).
@@ -68,22 +66,35 @@ class Posterior:
         The model.
     """
 
-    phi: Gamma | Held
+    phi: Gamma | PointMass
     theta: Gaussian
     theta_star: Tensor
     network: Network
     normaliser: Normaliser
     rho: float
 
+    @property
+    def modes(self) -> tuple[Posterior, ...]:
+        """The posteriors around the modes that it is linearised at: here a single one, itself."""
+        return (self,)
+
+    def describe(self) -> Description:
+        """Return what the posterior around one mode is made of, for a model file."""
+        network, theta, normaliser = self.network.describe(), self.theta.describe(), self.normaliser.describe()
+        values = {
+            "phi": self.phi.describe(),
+            "rho": self.rho,
+            "network": network.values,
+            **theta.values,
+            **normaliser.values,
+        }
+        weights = {f"theta_{name}": array for name, array in theta.arrays.items()}
+        return Description(values, {"theta_star": self.theta_star, **network.arrays, **weights, **normaliser.arrays})
+
     def g_moments(self, time: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance of g at P points, `time` (P,) and `x` (P, d)."""
         linearised = linearise_network(self.network, self.theta_star, time, x)
         return linearised.offset + linearised.rows.times(self.theta.mean), self.theta.variance(linearised.jacobian)
-
-    def g_covariance(self, time: Tensor, x: Tensor) -> Tensor:
-        """Return the covariance matrix of g over P points."""
-        rows = linearise_network(self.network, self.theta_star, time, x).jacobian
-        return self.theta.covariance(rows, rows)
 
     def draw(self, count: int, seed: int) -> Draws:
         """Return `count` joint draws of (theta, phi)."""
@@ -111,9 +122,9 @@ class Posterior:
         activations the error is negligible. A relu unit that switches at some time makes the hazard of a linearised
         draw jump there; the jump is misplaced by less than 0.3 of a panel, 0.006 in scaled time.
         """
-        edges, which = self._panels(times)
+        edges, which = self.network.panels(times)
         rule = GaussLegendre(_PANEL_NODES).nodes(edges[:-1], edges[1:], self.rho)
-        # The first nodes of all panels come first, then the second ones: what is added up lies in whole blocks.
+        # The first nodes of all panels come first, then the second ones, so that whole blocks are added up.
         layout = (_PANEL_NODES, len(x), len(edges) - 1)
         node_time, node_weight = (part.reshape(-1, _PANEL_NODES).T[:, None] for part in (rule.time, rule.weight))
         point_time = node_time.expand(layout).reshape(-1)
@@ -136,50 +147,7 @@ class Posterior:
 
     def points_per_person(self, times: Tensor) -> int:
         """Return how many points the cumulative hazard of one person needs for `times`."""
-        return (len(self._panels(times)[0]) - 1) * _PANEL_NODES
-
-    def _panels(self, times: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the panels of the integral: where the network says that it changes little, else of even length."""
-        if isinstance(self.network, Additive):
-            return join_stops(times, self.network.stops(float(times.max())))
-        return panels(times)
-
-
-def panels(times: Tensor) -> tuple[Tensor, Tensor]:
-    """Cut [0, last time] into panels whose edges hold every time.
-
-    Inside the training range the panels up to a time do not depend on times after it.
-
-    Parameters
-    ----------
-    times : Tensor of shape (T,)
-        Non-negative times.
-
-    Returns
-    -------
-    edges : Tensor
-        Edges of the panels, from 0.
-    which : Tensor of shape (T,)
-        The edge at each of the times.
-    """
-    last = float(times.max())
-    stops = torch.unique(torch.cat([times.new_tensor([0.0, min(1.0, last)]), times]))
-    beyond = max(_LONGEST_PANEL, (last - 1) / _MOST_PANELS_BEYOND)
-    low, high = stops[:-1], stops[1:]
-    longest = torch.full_like(high, beyond).masked_fill(high <= 1, _LONGEST_PANEL)
-    pieces = torch.ceil((high - low) / longest).long()
-    # Piece 1, 2, … of every stretch between two stops ends at an edge; the last of them at the stop itself.
-    stretch = torch.repeat_interleave(pieces)
-    number = torch.arange(1, len(stretch) + 1) - (pieces.cumsum(0) - pieces)[stretch]
-    inner = low[stretch] + (high - low)[stretch] * number / pieces[stretch]
-    edges = torch.cat([stops[:1], torch.where(number == pieces[stretch], high[stretch], inner)])
-    return edges, torch.searchsorted(edges, times)
-
-
-def join_stops(times: Tensor, stops: Tensor) -> tuple[Tensor, Tensor]:
-    """Cut [0, last time] at every time and at every stop before the last time; returns as `panels` does."""
-    edges = torch.unique(torch.cat([stops[stops < times.max()], times.new_zeros(1), times]))
-    return edges, torch.searchsorted(edges, times)
+        return (len(self.network.panels(times)[0]) - 1) * _PANEL_NODES
 
 
 def _columns(values: Tensor, which: Tensor) -> Tensor:

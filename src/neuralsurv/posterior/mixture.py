@@ -1,4 +1,4 @@
-"""A posterior around several modes: each part is linearised at its own, and has the same share of the draws."""
+"""A posterior around several modes: each part is linearised at its own mode and has an equal share of the draws."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neuralsurv.solvers.mixture import MixtureGaussian
 
 @dataclass(frozen=True)
 class MixedDraws(Draws):
-    """Joint draws of which each belongs to a part of the mixture.
+    """Joint draws, each of which belongs to one part of the mixture.
 
     Attributes
     ----------
@@ -25,14 +25,13 @@ class MixedDraws(Draws):
 
     part: Tensor
 
-    def take(self, chosen: slice) -> MixedDraws:
+    def take(self, chosen: slice | Tensor) -> MixedDraws:
         """Return some of the draws."""
         return MixedDraws(self.theta[chosen], self.phi[chosen], self.part[chosen])
 
-    def of(self, number: int) -> Draws:
-        """Return the draws of one part."""
-        mine = self.part == number
-        return Draws(self.theta[mine], self.phi[mine])
+    def around(self, mode: int) -> Tensor:
+        """Return a mask, shape (S,), of the draws that belong to part number `mode`."""
+        return self.part == mode
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,11 @@ class MixedPosterior(Posterior):
         first = parts[0]
         return cls(first.phi, theta, first.theta_star, first.network, first.normaliser, first.rho, parts)
 
+    @property
+    def modes(self) -> tuple[Posterior, ...]:
+        """The parts."""
+        return self.parts
+
     def draw(self, count: int, seed: int) -> MixedDraws:
         """Return `count` joint draws; the parts take turns in a random order, so their shares differ by one at most."""
         generator = torch.Generator().manual_seed(seed)
@@ -78,13 +82,6 @@ class MixedPosterior(Posterior):
         )
         return means.mean(0), variances.mean(0) + means.var(0, correction=0)
 
-    def g_covariance(self, time: Tensor, x: Tensor) -> Tensor:
-        """Return the covariance matrix of g over P points."""
-        means = torch.stack([part.g_moments(time, x)[0] for part in self.parts])
-        within = torch.stack([part.g_covariance(time, x) for part in self.parts]).mean(0)
-        away = means - means.mean(0)
-        return within + away.T @ away / len(self.parts)
-
     def g_draws(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
         """Return g of every draw at P points, shape (S, P)."""
         return self._each(draws, lambda part, own: part.g_draws(own, time, x))
@@ -102,14 +99,13 @@ class MixedPosterior(Posterior):
         return self._each(draws, lambda part, own: part.log_likelihood_draws(own, entry, time, event, x))
 
     def _each(self, draws: Draws, compute: Callable[[Posterior, Draws], Tensor]) -> Tensor:
-        """Compute with every part for its draws, and put the results in the order of the draws."""
-        assert isinstance(draws, MixedDraws)
-        out: Tensor | None = None
+        """Compute each part's draws with that part, and return the results in the order of the draws."""
+        found = []
         for number, posterior in enumerate(self.parts):
-            own = draws.of(number)
-            if len(own):
-                found = compute(posterior, own)
-                out = found.new_empty(len(draws), *found.shape[1:]) if out is None else out
-                out[draws.part == number] = found
-        assert out is not None
+            own = draws.around(number)
+            if own.any():
+                found.append((own, compute(posterior, draws.take(own))))
+        out = found[0][1].new_empty(len(draws), *found[0][1].shape[1:])
+        for own, values in found:
+            out[own] = values
         return out

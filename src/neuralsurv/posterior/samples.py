@@ -1,4 +1,4 @@
-"""Draws as a posterior: everything that predicts from one predicts from them."""
+"""A posterior that consists of draws, such as those of an exact sampler."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from torch import Tensor
 from neuralsurv.errors import InputError
 from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.network import Network
-from neuralsurv.model.prior import Gamma, Held
+from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.posterior.gaussian import Draws, Posterior
+from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.primal import PrimalGaussian, cholesky
 
 
 @dataclass(frozen=True)
 class DrawnWeights:
-    """The weights by S draws: moments of J·theta are those of the draws.
+    """The distribution of the weights as S draws: moments of J·theta are those of the draws.
 
     Attributes
     ----------
@@ -36,29 +37,27 @@ class DrawnWeights:
         """Return the variance of ``rows @ theta`` for each of Q rows."""
         return (self.draws @ rows.T).var(0)
 
-    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
-        deviation = self.draws - self.mean
-        product: Tensor = (deviation @ rows.T).T @ (deviation @ others.T)
-        return product / (len(self.draws) - 1)
-
     def divergence(self, precision: Tensor) -> float:
         """Return the divergence to N(0, diag(precision)⁻¹) of the Gaussian with the moments of the draws."""
-        eye = torch.eye(self.draws.shape[1], dtype=self.draws.dtype)
-        factor = cholesky(torch.cholesky_inverse(cholesky(self.covariance(eye, eye))))
+        covariance = torch.cov(self.draws.T).reshape(self.draws.shape[1], -1)
+        factor = cholesky(torch.cholesky_inverse(cholesky(covariance)))
         return PrimalGaussian(self.mean, factor).divergence(precision)
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Return `count` of the draws."""
         return self.draws[choose_draws(len(self.draws), count, generator)]
 
+    def describe(self) -> Description:
+        """Return the draws."""
+        return Description({}, {"draws": self.draws})
+
 
 @dataclass(frozen=True)
 class SampledPosterior(Posterior):
-    """A posterior held by its draws.
+    """A posterior represented by its draws.
 
     ``theta`` holds the draws of the weights; ``phi`` is the Gamma with the mean and variance of the draws of phi (or
-    the value at which it was held) and serves summaries only: every prediction comes from the joint draws.
+    the value at which it is fixed) and serves summaries only: every prediction comes from the joint draws.
 
     Attributes
     ----------
@@ -66,12 +65,17 @@ class SampledPosterior(Posterior):
         Draws of phi that belong to those of theta.
     """
 
+    theta: DrawnWeights
     phi_draws: Tensor
+
+    def describe(self) -> Description:
+        """Return what the posterior is made of, with the draws of phi."""
+        values, arrays = super().describe()
+        return Description(values, {**arrays, "phi_draws": self.phi_draws})
 
     def draw(self, count: int, seed: int) -> Draws:
         """Return `count` of the joint draws, without repetition as long as there are enough."""
         chosen = choose_draws(len(self.phi_draws), count, torch.Generator().manual_seed(seed))
-        assert isinstance(self.theta, DrawnWeights)
         return Draws(self.theta.draws[chosen], self.phi_draws[chosen])
 
 
@@ -84,7 +88,7 @@ def choose_draws(available: int, count: int, generator: torch.Generator) -> Tens
 def sampled_posterior(
     theta: Tensor, phi: Tensor, *, theta_star: Tensor, network: Network, normaliser: Normaliser, rho: float
 ) -> SampledPosterior:
-    """Return the posterior that the draws make with the model they were drawn from.
+    """Return joint draws, with the model they come from, as a posterior.
 
     Parameters
     ----------
@@ -103,9 +107,9 @@ def sampled_posterior(
     return SampledPosterior(_matched(phi), DrawnWeights(theta), theta_star, network, normaliser, rho, phi)
 
 
-def _matched(phi: Tensor) -> Gamma | Held:
-    """Return the Gamma with the moments of the draws, or the value at which phi was held."""
+def _matched(phi: Tensor) -> Gamma | PointMass:
+    """Return the Gamma with the moments of the draws, or a point mass if phi is fixed."""
     if bool((phi == phi[0]).all()):
-        return Held(float(phi[0]))
+        return PointMass(float(phi[0]))
     mean, variance = float(phi.mean()), float(phi.var())
     return Gamma(mean**2 / variance, mean / variance)

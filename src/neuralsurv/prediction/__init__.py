@@ -1,1 +1,1 @@
-"""From a posterior and rows to quantities with bands."""
+"""Predictions with credible bands from a posterior and rows of covariates."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
 from neuralsurv.posterior.gaussian import Draws
+from neuralsurv.prediction.missing_values import over_imputations
 from neuralsurv.prediction.predictor import Predictor
 
 
@@ -37,9 +38,9 @@ def inference_data(predictor: Predictor, X: Any, outcome: Outcome) -> Any:
             which = part[place]
             return predictor.posterior.log_likelihood_draws(own, entry[which], time[which], event[which], rows)
 
-        blocks.append(predictor.over_gaps(draws, x[part], compute))
+        blocks.append(over_imputations(predictor.encoding, draws, x[part], compute))
     likelihood = torch.cat(blocks, dim=1).numpy()
-    # The density of an event is per unit of time: back from scaled time to the user's.
+    # The density of an event is per unit of time: convert it from scaled time to the user's unit.
     likelihood = (likelihood - outcome.event * np.log(predictor.time_scale)) * outcome.weight
     predicted = predictor.event_time_after(X, outcome.entry).draws
     predicted = np.minimum(predicted, np.maximum(predictor.time_scale, outcome.entry))

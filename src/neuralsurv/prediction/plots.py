@@ -1,4 +1,4 @@
-"""Pictures of predictions and fits. matplotlib is imported when a picture is drawn, not before."""
+"""Plots of predictions and fits. matplotlib is imported only when something is drawn."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from neuralsurv.metrics.kaplan_meier import kaplan_meier
 
 if TYPE_CHECKING:
     from neuralsurv.data.outcome import Outcome
-    from neuralsurv.model.prior import Gamma
+    from neuralsurv.model.prior import Gamma, PointMass
     from neuralsurv.prediction.prediction import Prediction
 
-# Okabe–Ito: told apart by people with any colour vision.
+# Okabe–Ito: distinguishable with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MOST_CURVES = 30
 
@@ -89,7 +89,7 @@ def plot_prediction(
 
 
 def _open_end(*parts: np.ndarray) -> float:
-    """Return where a band without an upper end is cut: a little above all finite values; infinity if none is open."""
+    """Return where to clip bands without an upper end: just above all finite values; infinity if there are none."""
     values = np.concatenate([part.reshape(-1) for part in parts])
     if np.isfinite(values).all():
         return np.inf
@@ -106,7 +106,7 @@ def _plot_intervals(
     target.plot(median[known], rows[known], "o", color=COLOURS[0])
     endless = np.isinf(parts[2])
     if endless.any():
-        # An arrow says that the interval goes on beyond the picture.
+        # An arrow marks an interval without an upper end.
         target.plot(upper[endless], rows[endless], ">", color=COLOURS[0])
     target.set_yticks(rows, names)
     target.set_xlabel(name)
@@ -123,15 +123,22 @@ def plot_elbo(elbo: np.ndarray, *, ax: Any = None) -> Any:
     return target
 
 
-def plot_phi(phi: Gamma, prior: Gamma, *, ax: Any = None) -> Any:
-    """Draw the prior and the posterior density of phi."""
-    from scipy.stats import gamma
+def plot_phi(posterior: Gamma | PointMass, prior: Gamma | PointMass, *, ax: Any = None) -> Any:
+    """Draw the prior and the posterior density of phi, the scale of the hazard; for research.
 
-    target = axes(ax)
-    top = max(phi.quantile(0.9999), prior.quantile(0.9))
+    Parameters
+    ----------
+    posterior, prior : Gamma
+        ``model.posterior_.phi`` and ``model.phi_prior_`` of the paper's model; a phi that is fixed is refused.
+    ax : Axes, optional
+        Where to draw.
+    """
+    top = max(posterior.quantile(0.9999), prior.quantile(0.9))
     grid = np.linspace(top / 1000, top, 500)
-    for density, name, colour in ((prior, "prior", "0.5"), (phi, "posterior", COLOURS[0])):
-        target.plot(grid, gamma.pdf(grid, density.shape, scale=1 / density.rate), color=colour, label=name)
+    densities = prior.density(grid), posterior.density(grid)
+    target = axes(ax)
+    for density, name, colour in zip(densities, ("prior", "posterior"), ("0.5", COLOURS[0]), strict=True):
+        target.plot(grid, density, color=colour, label=name)
     target.set_xlabel("phi (events per unit of scaled time)")
     target.set_ylabel("density")
     target.set_ylim(bottom=0)

@@ -1,4 +1,4 @@
-"""What users get back: a quantity for every person, with its posterior uncertainty."""
+"""The result of a prediction: a quantity for every person, with its posterior uncertainty."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import pandas as pd
 from neuralsurv.errors import InputError
 from neuralsurv.memory import require
 from neuralsurv.posterior.gaussian import people_blocks
+from neuralsurv.prediction.draw_summaries import SUMMARIES, quantile
+from neuralsurv.prediction.notebook_table import html_table, in_words
 
-# A cube of draws up to this many numbers (128 MiB) is kept after its first use; a larger one is made anew, block by
+# A cube of draws up to this many numbers (128 MiB) is kept after its first use; a larger one is recomputed, block by
 # block, whenever further summaries are asked for.
 _KEEP_NUMBERS = 2**24
 # More draws than this many numbers (1 GiB) are not pickled.
@@ -45,10 +47,10 @@ class Prediction:
     count : int
         Number of draws S.
     blocks : callable
-        Makes the draws: an iterator of arrays of shape (S, people in the block, k), the same every time.
+        Computes the draws: an iterator of arrays of shape (S, people in the block, k), the same every time.
     filled : tuple of tuple of str
         For each person the covariates that were missing: every draw took other values in their place, spread like those
-        of the training rows. Empty where nobody lacked a value.
+        of the training rows. Empty where no value was missing.
     """
 
     name: str
@@ -60,7 +62,7 @@ class Prediction:
     filled: tuple[tuple[str, ...], ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the draws themselves: what makes them is the whole model."""
+        """Pickle the draws themselves: the function that computes them holds the whole model."""
         numbers = self.count * len(self.index) * self._width
         if numbers > _PICKLE_NUMBERS:
             raise InputError(
@@ -68,14 +70,25 @@ class Prediction:
                 f"{8 * numbers / 2**30:.1f} GiB and are not pickled; keep .to_frame() or .arrays(), or predict fewer "
                 "people or times at once."
             )
-        return _from_draws, (self.name, self.index, self.columns, self.extrapolated, self._cube())
+        return _from_draws, (self.name, self.index, self.columns, self.extrapolated, self._cube(), self.filled)
+
+    def __repr__(self) -> str:
+        """Return what is predicted, for how many people and when, in one line; nothing is computed for it."""
+        return f"<Prediction: {in_words(self)}>"
+
+    def _repr_html_(self) -> str:
+        """Return mean and 90 % interval as a table for a notebook, for the first 10 people at 6 times at most.
+
+        Only the first block of people is computed for it, a fraction of a second; nothing if the draws are there.
+        """
+        return html_table(self)
 
     def __copy__(self) -> Prediction:
-        """Return another one that makes the same draws."""
+        """Return a copy that computes the same draws."""
         return replace(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Prediction:
-        """Return another one that makes the same draws; labels are never changed, so they are shared."""
+        """Return a copy that computes the same draws; labels are immutable and shared."""
         return replace(self, extrapolated=self.extrapolated.copy())
 
     @cached_property
@@ -106,13 +119,13 @@ class Prediction:
             for block in self.blocks():
                 cube[:, first : first + block.shape[1]] = block
                 first += block.shape[1]
-            # Every summary is worked out from it, so it must stay as it is.
+            # All summaries are computed from it, so it must not change.
             cube.flags.writeable = False
             self._kept["draws"] = cube
         return self._kept["draws"]
 
     def _labelled(self, values: np.ndarray) -> Any:
-        # A copy: what users do to their table must not come back with the next one.
+        # A copy, so that changes to a returned table do not affect the next one.
         if self.columns is None:
             return pd.Series(values[:, 0].copy(), index=self.index, name=self.name)
         return pd.DataFrame(values.copy(), index=self.index, columns=self.columns)
@@ -123,10 +136,10 @@ class Prediction:
         return [self._labelled(self._kept[key]) for key in keys]
 
     def _summarise(self, *keys: str | float) -> None:
-        """Work summaries out, all that are new from one pass over the draws."""
+        """Compute the summaries that are not there yet, in one pass over the draws."""
         missing = list(dict.fromkeys(key for key in keys if key not in self._kept))
         if missing:
-            # Once here, and once in the user's hands.
+            # One copy is kept here, another is returned.
             require(
                 2 * 8.0 * len(missing) * len(self.index) * self._width,
                 f"a prediction of {len(self.index)} people at {self._width} columns",
@@ -137,7 +150,7 @@ class Prediction:
             for block in self._iterate():
                 last = first + block.shape[1]
                 for key, table in new.items():
-                    table[first:last] = _quantile(block, key) if isinstance(key, float) else _REDUCTIONS[key](block)
+                    table[first:last] = quantile(block, key) if isinstance(key, float) else SUMMARIES[key](block)
                 first = last
             self._kept.update(new)
 
@@ -174,7 +187,7 @@ class Prediction:
         return self._summaries(float(probability))[0]
 
     def interval(self, level: float = 0.9) -> Interval:
-        """Return the equal-tailed credible interval that holds `level` of the posterior, at every column apart.
+        """Return the equal-tailed credible interval that holds `level` of the posterior, for each column separately.
 
         Examples
         --------
@@ -192,7 +205,7 @@ class Prediction:
     def arrays(self, level: float = 0.9) -> dict[str, np.ndarray]:
         """Return mean, median, lower, upper and unreached as bare arrays of shape (n, k), from one pass over the draws.
 
-        For programs that predict again and again; k is 1 where there is one number for each person.
+        For programs that make many predictions; k is 1 where there is one number for each person.
         """
         keys: dict[str, str | float] = {"mean": "mean", "median": 0.5, "unreached": "unreached"}
         keys["lower"], keys["upper"] = _ends(level)
@@ -200,9 +213,9 @@ class Prediction:
         return {name: self._kept[keys[name]].copy() for name in ("mean", "median", "lower", "upper", "unreached")}
 
     def to_frame(self, level: float = 0.9) -> pd.DataFrame:
-        """Return a long table: one line for each person and column, with mean, median, interval and extrapolation.
+        """Return a long table: one row for each person and column, with mean, median, interval and extrapolation.
 
-        Where somebody lacked a covariate, the column ``filled_in`` names what was filled in for each person.
+        Where covariates were missing, the column ``filled_in`` names those that were filled in for each person.
         """
         people = np.repeat(np.arange(len(self.index)), self._width)
         frame = pd.DataFrame({name: table.reshape(-1) for name, table in self.arrays(level).items()})
@@ -219,7 +232,12 @@ class Prediction:
         return frame
 
     def head(self, people: int) -> Prediction:
-        """Return the prediction for the first `people` people; nothing is worked out for the others."""
+        """Return the prediction for the first `people` people; nothing is computed for those of later blocks."""
+        if "draws" in self._kept:
+            cube = self._kept["draws"][:, :people]
+            return _from_draws(
+                self.name, self.index[:people], self.columns, self.extrapolated, cube, self.filled[:people]
+            )
 
         def blocks() -> Iterator[np.ndarray]:
             wanted = people
@@ -239,8 +257,8 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class _HeldDraws:
-    """Draws that are there already, in the form of the function that makes them."""
+class _StoredDraws:
+    """Draws that exist already, as the function that would compute them."""
 
     cube: np.ndarray
 
@@ -249,10 +267,15 @@ class _HeldDraws:
 
 
 def _from_draws(
-    name: str, index: pd.Index, columns: pd.Index | None, extrapolated: np.ndarray, cube: np.ndarray
+    name: str,
+    index: pd.Index,
+    columns: pd.Index | None,
+    extrapolated: np.ndarray,
+    cube: np.ndarray,
+    filled: tuple[tuple[str, ...], ...] = (),
 ) -> Prediction:
     """Return the prediction of these draws."""
-    found = Prediction(name, index, columns, extrapolated, len(cube), _HeldDraws(cube))
+    found = Prediction(name, index, columns, extrapolated, len(cube), _StoredDraws(cube), filled)
     cube.flags.writeable = False
     found._kept["draws"] = cube
     return found
@@ -296,33 +319,3 @@ def _ends(level: float) -> tuple[float, float]:
 
 def _name(index: pd.Index, default: str) -> Any:
     return default if index.name is None else index.name
-
-
-def _spread(block: np.ndarray) -> np.ndarray:
-    infinite = np.isinf(block).any(axis=0)
-    finite = np.where(infinite, 0.0, block)
-    # Moving the exponents changes no digit, and keeps squares of huge and of tiny numbers in range.
-    exponent = np.frexp(np.abs(finite).max(axis=0, initial=0.0))[1]
-    return np.asarray(np.where(infinite, np.inf, np.ldexp(np.ldexp(finite, -exponent).std(axis=0), exponent)))
-
-
-def _quantile(block: np.ndarray, probability: float) -> np.ndarray:
-    """Return a quantile over the draws; between a finite and an infinite draw, the finite one."""
-    infinite = np.isinf(block).any(axis=0)
-    if not infinite.any():
-        return np.asarray(np.quantile(block, probability, axis=0))
-    result = np.quantile(np.where(infinite, 0.0, block), probability, axis=0)
-    draws = block[:, infinite]
-    unreached = np.isinf(np.quantile(draws, probability, axis=0, method="lower"))
-    # The next draw after the largest finite one is infinite; with that one in its place the mean of both is finite.
-    largest = np.max(draws, axis=0, initial=-np.inf, where=np.isfinite(draws))
-    capped = np.quantile(np.minimum(draws, np.where(np.isfinite(largest), largest, 0.0)), probability, axis=0)
-    result[infinite] = np.where(unreached, np.inf, capped)
-    return np.asarray(result)
-
-
-_REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "mean": lambda block: np.asarray(block.mean(axis=0)),
-    "std": _spread,
-    "unreached": lambda block: np.asarray(np.isinf(block).mean(axis=0)),
-}

@@ -1,17 +1,16 @@
-"""From a posterior and rows of covariates to predictions. Time is the user's here and scaled inside."""
+"""From a posterior and rows of covariates to predictions, in the user's unit of time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from neuralsurv.data.episodes import check_episodes
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.frames import as_frame
 from neuralsurv.errors import InputError, NotFiniteError
@@ -19,21 +18,49 @@ from neuralsurv.inference.threads import threads_for
 from neuralsurv.memory import require
 from neuralsurv.model.functionals import invert, level_at, restricted_mean
 from neuralsurv.posterior.gaussian import Draws, Posterior, people_blocks
+from neuralsurv.prediction.missing_values import over_imputations, union_by_person
 from neuralsurv.prediction.prediction import Prediction
+from neuralsurv.prediction.requested_times import check_given, check_horizon, check_times
 from neuralsurv.progress import bar
 
 # Quantiles, restricted means and event times are read off a curve of this many steps.
 _STEPS = 200
 _STEPS_A_DOUBLING = 50
-# Later than so many times the last training time nothing is predicted: computations would overflow.
+# Nothing is predicted later than this multiple of the last training time: computations would overflow.
 _FARTHEST = 1e9
 
+# From draws, encoded rows of a block of people and its slice to values; the second one also takes scaled times.
 Compute = Callable[[Draws, Tensor, slice], Tensor]
+AlongTimes = Callable[[Draws, Tensor, Tensor, slice], Tensor]
+
+
+class FittedModel(Protocol):
+    """What a predictor needs of a fitted model; the ``fitted_`` of an estimator has it."""
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior, in scaled time."""
+        ...
+
+    @property
+    def encoding(self) -> Encoding:
+        """How covariates become numbers."""
+        ...
+
+    @property
+    def time_scale(self) -> float:
+        """The largest training time, in the user's unit."""
+        ...
+
+    @property
+    def draw_seed(self) -> int:
+        """Seed of the joint draws."""
+        ...
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Everything a prediction needs.
+    """Predicts from a fitted model: what the estimator's methods call, and a few quantities for research.
 
     Attributes
     ----------
@@ -48,7 +75,19 @@ class Predictor:
     verbose : bool or "auto"
         Whether to show progress.
     held : Draws, optional
-        The joint draws, where somebody who predicts again and again holds them ready.
+        The joint draws, where they are kept between predictions.
+
+    Examples
+    --------
+    The output of the network, which no method of the estimator gives:
+
+    >>> from neuralsurv import NeuralSurv
+    >>> from neuralsurv.data.simulate import lognormal_cohort
+    >>> from neuralsurv.prediction.predictor import Predictor
+    >>> cohort = lognormal_cohort(40, seed=1)
+    >>> model = NeuralSurv(random_state=0).fit(cohort.x, cohort.y)
+    >>> Predictor.from_fitted(model.fitted_).g(cohort.x.head(2), times=[10, 20]).mean.shape
+    (2, 2)
     """
 
     posterior: Posterior
@@ -58,6 +97,11 @@ class Predictor:
     seed: int
     verbose: bool | str | int
     held: Draws | None = None
+
+    @classmethod
+    def from_fitted(cls, fitted: FittedModel, draws: int = 1000, verbose: bool | str | int = False) -> Self:
+        """Return the predictor of a fitted model, ``model.fitted_``, with this many joint draws."""
+        return cls(fitted.posterior, fitted.encoding, fitted.time_scale, draws, fitted.draw_seed, verbose)
 
     def encode(self, X: Any) -> Tensor:
         """Return the encoded covariates, shape (n, p), with NaN where a value is missing."""
@@ -78,7 +122,7 @@ class Predictor:
         """Return the joint draws, the same ones every time."""
         if self.held is not None:
             return self.held
-        # They are made from as many random numbers.
+        # Twice: drawing takes as many random numbers.
         size = self.posterior.network.size
         advice = "Use fewer draws=…, or a model with a smaller network."
         require(2 * 8.0 * self.count * size, f"a prediction from {self.count} draws of {size} weights", advice)
@@ -121,7 +165,7 @@ class Predictor:
             numbers = points * (self.posterior.network.size + 3 * self.count)
             with bar(f"predicting {name}", len(people), self.verbose if len(people) > 1000 else False) as advance:
                 for part in people_blocks(len(people), numbers):
-                    # Not around the yield: what the caller does between two blocks is not ours to slow down.
+                    # Not around the yield: the caller's own work between two blocks keeps all threads.
                     with threads_for((part.stop - part.start) * numbers):
                         values = compute(draws, x[part], part)
                         _refuse_nan(values, name)
@@ -131,7 +175,7 @@ class Predictor:
         beyond = np.broadcast_to(np.asarray(extrapolated, dtype=bool), (width,)).copy()
         filled = self.encoding.filled(x.numpy())
         if other is not None:
-            filled = _joined(filled, self.encoding.filled(other.expand(len(x), -1).numpy()))
+            filled = union_by_person(filled, self.encoding.filled(other.expand(len(x), -1).numpy()))
         return Prediction(name, people, columns, beyond, self.count, blocks, filled)
 
     def steps(self, limit: float) -> Tensor:
@@ -153,63 +197,79 @@ class Predictor:
         name: str,
         X: Any,
         times: Any,
-        curve: Callable[[Draws, Tensor, Tensor], Tensor],
+        curve: AlongTimes,
         *,
         reach: float = 0.0,
+        other: Tensor | None = None,
     ) -> Prediction:
-        """Predict a quantity along times, which may come in any order; `reach` is another time that it needs."""
+        """Predict a quantity along times, which may come in any order.
+
+        Parameters
+        ----------
+        name, X, times
+            What is predicted, for whom, and when.
+        curve : callable
+            From the draws, the scaled times in order, the encoded rows of a block and its slice to values of shape
+            (S, block, T).
+        reach : float
+            Another time that the quantity needs.
+        other : Tensor of shape (n, p), optional
+            Encoded rows that these people are compared with.
+        """
         values = check_times(times)
         order = np.argsort(values, kind="stable")
         back = torch.from_numpy(np.argsort(order, kind="stable"))
         scaled = self.scaled(values[order])
+        points = self.posterior.points_per_person(torch.cat([scaled, self.scaled(np.array([reach]))]))
         return self.predict(
             name,
             X,
-            lambda draws, x, part: _reorder(curve(draws, scaled, x), back),
-            points=self.posterior.points_per_person(torch.cat([scaled, self.scaled(np.array([reach]))])),
+            lambda draws, x, part: _reorder(curve(draws, scaled, x, part), back),
+            points=points if other is None else 2 * points,
             columns=pd.Index(values, name="time"),
             extrapolated=values > self.time_scale,
+            other=other,
         )
 
     def survival(self, X: Any, times: Any) -> Prediction:
         """Survival probability at times."""
-        return self.along("survival", X, times, lambda d, t, x: self.cumulative(d, t, x).neg_().exp_())
+        return self.along("survival", X, times, lambda d, t, x, _: self.cumulative(d, t, x).neg_().exp_())
 
     def cumulative_hazard(self, X: Any, times: Any) -> Prediction:
         """Cumulative hazard at times."""
-        return self.along("cumulative hazard", X, times, self.cumulative)
+        return self.along("cumulative hazard", X, times, lambda d, t, x, _: self.cumulative(d, t, x))
 
     def hazard(self, X: Any, times: Any) -> Prediction:
         """Hazard at times, in events per unit of the user's time."""
         values = check_times(times)
         if self.posterior.rho != 1 and (values == 0).any():
             raise InputError("the hazard at time 0 is 0 or infinite unless rho is 1; ask for times above 0.")
-
-        return self.along(
-            "hazard", X, times, lambda *at: self._pointwise(self.posterior.hazard_draws, *at) / self.time_scale
-        )
+        return self._at_points("hazard", X, times, lambda *at: self.posterior.hazard_draws(*at) / self.time_scale)
 
     def g(self, X: Any, times: Any) -> Prediction:
-        """Output of the network at times."""
-        return self.along("g", X, times, lambda *at: self._pointwise(self.posterior.g_draws, *at))
+        """Output g of the network at times: the logit of the hazard's share of its ceiling."""
+        return self._at_points("g", X, times, self.posterior.g_draws)
 
-    def _pointwise(
-        self, compute: Callable[[Draws, Tensor, Tensor], Tensor], draws: Draws, scaled: Tensor, x: Tensor
-    ) -> Tensor:
-        """Compute a quantity of single points for all people and times, shape (S, n, T)."""
+    def _at_points(
+        self, name: str, X: Any, times: Any, compute: Callable[[Draws, Tensor, Tensor], Tensor]
+    ) -> Prediction:
+        """Predict what `compute` gives at single points: from draws, times (P,) and rows (P, p) to values (S, P)."""
 
-        def each(draws: Draws, x: Tensor, _: Tensor) -> Tensor:
-            time, rows = scaled.repeat(len(x)), x.repeat_interleave(len(scaled), 0)
-            return compute(draws, time, rows).reshape(len(draws), len(x), -1)
+        def curve(draws: Draws, scaled: Tensor, x: Tensor, part: slice) -> Tensor:
+            def each(draws: Draws, x: Tensor, _: Tensor) -> Tensor:
+                time, rows = scaled.repeat(len(x)), x.repeat_interleave(len(scaled), 0)
+                return compute(draws, time, rows).reshape(len(draws), len(x), -1)
 
-        return self.over_gaps(draws, x, each)
+            return over_imputations(self.encoding, draws, x, each)
+
+        return self.along(name, X, times, curve)
 
     def conditional_survival(self, X: Any, times: Any, given: float) -> Prediction:
-        """Survival at times of people who are known to be alive at `given`; 1 before that."""
+        """Survival at times, given no event before `given`; 1 before that."""
         alive = check_given(given)
         edge = self.scaled(np.array([alive]))
 
-        def conditional(draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
+        def conditional(draws: Draws, scaled: Tensor, x: Tensor, part: slice) -> Tensor:
             later = torch.maximum(scaled, edge)
             both = self.cumulative(draws, torch.cat([edge, later]), x)
             return torch.exp(both[:, :, :1] - both[:, :, 1:])
@@ -240,7 +300,7 @@ class Predictor:
         return self.event_time_after(X, np.zeros(len(as_frame(X))))
 
     def event_time_after(self, X: Any, entry: np.ndarray) -> Prediction:
-        """Return draws of the own event time of people who are event-free at their `entry`, shape (n,)."""
+        """Return draws of the event time of each person, given no event before their `entry`, shape (n,)."""
         edges = self.steps(self.time_scale)
         start = self.scaled(entry)
 
@@ -290,100 +350,18 @@ class Predictor:
             name = f"difference of restricted means to {limit:g}"
             points = 2 * self.posterior.points_per_person(edges)
             return self.predict(name, X_a, gap, points=points, extrapolated=limit > self.time_scale, other=x_b)
-        values = check_times(times)
-        order = np.argsort(values, kind="stable")
-        back = torch.from_numpy(np.argsort(order, kind="stable"))
-        scaled = self.scaled(values[order])
 
-        def difference(draws: Draws, x: Tensor, part: slice) -> Tensor:
+        def difference(draws: Draws, scaled: Tensor, x: Tensor, part: slice) -> Tensor:
             curves = [torch.exp(-self.cumulative(draws, scaled, rows)) for rows in (x, other(part))]
-            return _reorder(curves[0] - curves[1], back)
+            return curves[0] - curves[1]
 
-        return self.predict(
-            "difference of survival",
-            X_a,
-            difference,
-            points=2 * self.posterior.points_per_person(scaled),
-            columns=pd.Index(values, name="time"),
-            extrapolated=values > self.time_scale,
-            other=x_b,
-        )
-
-    def path_survival(self, X: Any, times: Any, subject: Any, entry: np.ndarray, time: np.ndarray) -> Prediction:
-        """Survival of subjects whose covariates change, along their episodes and given the start of the first.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like of shape (N, d)
-            Covariates of the episodes.
-        times : array-like of shape (T,)
-            Times, not after the end of a subject's last episode.
-        subject : array-like of shape (N,)
-            Whose episode each row is.
-        entry, time : ndarray of shape (N,)
-            The episodes; those of a subject must follow each other without a gap.
-        """
-        values = check_times(times)
-        codes, people = pd.factorize(check_episodes(subject, entry, time, None), sort=False)
-        episodes = np.split(np.lexsort((entry, codes)), np.cumsum(np.bincount(codes))[:-1])
-        for name, rows in zip(people.tolist(), episodes, strict=True):
-            _check_path(name, entry[rows], time[rows], values)
-        x = self.encode(X)
-        width = len(values)
-
-        def blocks() -> Iterator[np.ndarray]:
-            draws = self.draws()
-            for rows in episodes:
-                total = torch.zeros(self.count, width, dtype=torch.float64)
-                for row in rows:
-                    ends = np.clip(values, entry[row], time[row])
-                    order = np.argsort(ends, kind="stable")
-                    edges = self.scaled(np.concatenate([entry[row : row + 1], ends[order]]))
-                    curve = self.cumulative(draws, edges, x[row : row + 1])[:, 0]
-                    total += (curve[:, 1:] - curve[:, :1])[:, np.argsort(order, kind="stable")]
-                yield torch.exp(-total).numpy()[:, None, :]
-
-        index = pd.Index(people, name="id")
-        columns = pd.Index(values, name="time")
-        by_episode = self.encoding.filled(x.numpy())
-        filled = tuple(_union(*(by_episode[row] for row in rows)) for rows in episodes) if by_episode else ()
-        return Prediction("survival", index, columns, values > self.time_scale, self.count, blocks, filled)
+        return self.along("difference of survival", X_a, times, difference, other=x_b)
 
     def cumulative(self, draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
         """Cumulative hazard of a block, shape (S, n, T)."""
-        return self.over_gaps(draws, x, lambda own, rows, _: self.posterior.cumulative_hazard_draws(own, scaled, rows))
-
-    def over_gaps(self, draws: Draws, x: Tensor, compute: Callable[[Draws, Tensor, Tensor], Tensor]) -> Tensor:
-        """Compute something for encoded rows with gaps, each draw with other values in their place.
-
-        So what is not known of a person widens the band. Draw s puts in completion s modulo their number, the same for
-        everybody: the difference of two people who lack a value is that of two who have the same one.
-
-        Parameters
-        ----------
-        draws : Draws
-            S joint draws.
-        x : Tensor of shape (n, p)
-            Encoded rows, NaN where a value is missing.
-        compute : callable
-            From draws, complete rows and their positions in x to values of shape (draws, rows, …).
-        """
-        gaps = torch.isnan(x)
-        lacking = gaps.any(1)
-        whole, rows = torch.nonzero(~lacking)[:, 0], torch.nonzero(lacking)[:, 0]
-        if len(rows) == 0:
-            return compute(draws, x, whole)
-        imputed = torch.from_numpy(self.encoding.imputations())[: len(draws)]
-        parts = [
-            compute(draws.take(slice(k, None, len(imputed))), torch.where(gaps[rows], values, x[rows]), rows)
-            for k, values in enumerate(imputed)
-        ]
-        out = parts[0].new_empty(len(draws), len(x), *parts[0].shape[2:])
-        for k, part in enumerate(parts):
-            out[torch.arange(k, len(draws), len(parts))[:, None], rows] = part
-        if len(whole):
-            out[:, whole] = compute(draws, x[whole], whole)
-        return out
+        return over_imputations(
+            self.encoding, draws, x, lambda own, rows, _: self.posterior.cumulative_hazard_draws(own, scaled, rows)
+        )
 
     def reached(self, edges: Tensor, curves: Tensor, level: Tensor) -> Tensor:
         """Return when curves (S, n, E) reach levels (S, n, k), in the user's unit.
@@ -394,77 +372,15 @@ class Predictor:
         return invert(edges**rho, curves, level) ** (1 / rho) * self.time_scale
 
 
-def _union(*names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for group in names for name in group))
-
-
-def _joined(a: tuple[tuple[str, ...], ...], b: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    """Return for each person the names of either list; an empty list has none for anybody."""
-    return tuple(_union(*pair) for pair in zip(a, b, strict=True)) if a and b else a or b
-
-
 def _reorder(values: Tensor, order: Tensor) -> Tensor:
-    """Return values (S, n, T) with their times in another order, without a copy where it is the same."""
+    """Return values (S, n, T) with their times reordered, without a copy if the order is unchanged."""
     return values if torch.equal(order, torch.arange(len(order))) else values[:, :, order]
 
 
-def _check_path(name: Any, entry: np.ndarray, time: np.ndarray, values: np.ndarray) -> None:
-    """Refuse a subject whose episodes, in order, leave a gap or end before the last of the times asked for."""
-    gaps = entry[1:] != time[:-1]
-    if gaps.any():
-        raise InputError(
-            f"the path of subject {name!r} has a gap after time {time[:-1][gaps][0]:g}; its episodes must "
-            "follow each other."
-        )
-    if values.max() > time[-1]:
-        raise InputError(
-            f"times go up to {values.max():g}, but the path of subject {name!r} ends at {time[-1]:g}; "
-            "extend its last episode or ask for earlier times."
-        )
-
-
-def check_times(times: Any) -> np.ndarray:
-    """Return times as a flat float array, or say what is wrong with them."""
-    try:
-        values = np.atleast_1d(np.asarray(times, dtype=np.float64))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"times cannot be read as numbers: {error}; give one or more times in a flat list.") from error
-    if values.ndim != 1 or len(values) == 0:
-        raise InputError(f"times has shape {values.shape}; give one or more times in a flat list.")
-    bad = ~np.isfinite(values) | (values < 0)
-    if bad.any():
-        raise InputError(f"times holds {values[bad][0]:g}; every time must be a finite number of at least 0.")
-    return values
-
-
-def check_given(given: Any) -> float:
-    """Return the time that people are known to have reached, or say what is wrong with it."""
-    alive = _number(given)
-    if not 0 <= alive < np.inf:
-        raise InputError(f"given={given!r} must be one finite time of at least 0, the same for everybody.")
-    return alive
-
-
-def check_horizon(horizon: Any) -> float:
-    """Return a horizon, or say what is wrong with it."""
-    limit = _number(horizon)
-    if not 0 < limit < np.inf:
-        raise InputError(f"horizon={horizon!r} must be a positive, finite time.")
-    return limit
-
-
 def _refuse_nan(values: Tensor, name: str) -> None:
-    # The sum is NaN where a number is; it is a fraction of the work that made them.
+    # The sum is NaN if any value is, and costs a fraction of the work of computing the values.
     if bool(torch.isnan(values.sum())) and bool(torch.isnan(values).any()):
         raise NotFiniteError(
             f"{name} became NaN: numbers of the model or of these people are too extreme to be computed with. Look for "
             "covariates far from the training rows, or for a damaged model."
         )
-
-
-def _number(value: Any) -> float:
-    """Return one number, NaN where a value is none."""
-    try:
-        return float(value) if np.ndim(value) == 0 else np.nan
-    except (TypeError, ValueError, OverflowError):
-        return np.nan

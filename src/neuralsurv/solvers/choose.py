@@ -12,7 +12,7 @@ SOLVERS = ("primal", "dual", "low-rank")
 # steer the choice, and both were read off fits of the benchmark cohorts.
 _TYPICAL_SWEEPS = 25
 _TYPICAL_RANK = 300
-# Up to this many weights the plain solver takes milliseconds and cuts nothing off.
+# Up to this many weights the plain solver takes milliseconds, and it is exact.
 _SMALL = 64
 _BYTES = 8
 
@@ -36,7 +36,7 @@ class Cost:
     memory: float
 
     def __str__(self) -> str:
-        """Return the cost in words."""
+        """Return the cost as text."""
         return f"{self.solver} {self.operations:.1e} operations, {self.memory / 2**20:.0f} MiB"
 
 

@@ -13,7 +13,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from neuralsurv.solvers.chart import Chart
+from neuralsurv.errors import StorageError
+from neuralsurv.solvers.coordinates import Coordinates
+from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.primal import cholesky, eigenvectors
 from neuralsurv.solvers.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.subspace import SubspaceGaussian
@@ -28,28 +30,9 @@ def _gram(rows: Rows, scale: Tensor) -> Tensor:
     return matrix
 
 
-def times_each(rows: Rows, vectors: Tensor) -> Tensor:
-    """Return J·V for the columns of V (m, Q), shape (P, Q).
-
-    One by one for rows in layers: each product is a matrix product already, and to form the rows first takes longer.
-    """
-    if isinstance(rows, DenseRows):
-        return rows.matrix @ vectors
-    parts = [rows.times(vector) for vector in vectors.T.contiguous()]
-    return torch.stack(parts, 1) if parts else vectors.new_zeros(rows.shape[0], 0)
-
-
-def transposed_times_each(rows: Rows, values: Tensor) -> Tensor:
-    """Return Jᵀ·U for the columns of U (P, Q), shape (m, Q)."""
-    if isinstance(rows, DenseRows):
-        return rows.matrix.T @ values
-    parts = [rows.transposed_times(column) for column in values.T.contiguous()]
-    return torch.stack(parts, 1) if parts else values.new_zeros(rows.shape[1], 0)
-
-
 @dataclass(frozen=True)
 class DualGaussian:
-    r"""A Gaussian held by P numbers for its mean and by the factor of M for its covariance.
+    r"""A Gaussian stored as P numbers for its mean and the factor of M for its covariance.
 
     The whitened mean is :math:`A^\top c`. The variance of a whitened row u is
     :math:`\min_w \lVert u - A_\kappa^\top w\rVert^2 + \lVert w\rVert^2`, with :math:`A_\kappa = \kappa^{1/2}A`: as a
@@ -115,10 +98,10 @@ class DualGaussian:
     def _correct(self, whitened: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return u − A_κᵀw, shape (Q, m), and w = M⁻¹(A_κ u + noise), shape (I, Q), for whitened vectors u."""
         root = self.precision.sqrt()
-        right = times_each(self.rows, (whitened / root).T)[self.informed]
+        right = self.rows.times_each((whitened / root).T)[self.informed]
         right *= self.curvature[self.informed].sqrt()[:, None]
         solution = torch.cholesky_solve(right if noise is None else right + noise, self.factor)
-        return whitened - transposed_times_each(self.rows, self._scattered(solution)).T / root, solution
+        return whitened - self.rows.transposed_times_each(self._scattered(solution)).T / root, solution
 
     def variance(self, rows: Tensor) -> Tensor:
         """Return the variance of each ``rows @ theta``."""
@@ -128,19 +111,13 @@ class DualGaussian:
             parts.append(left.square().sum(1) + solution.square().sum(0))
         return torch.cat(parts) if parts else rows.new_zeros(0)
 
-    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
-        left, solution = self._correct(rows / self.precision.sqrt())
-        left_other, solution_other = self._correct(others / self.precision.sqrt())
-        return left @ left_other.T + solution.T @ solution_other
-
     def divergence(self, precision: Tensor) -> float:
         """Return KL(N(μ, Σ) ‖ N(0, diag(precision)⁻¹))."""
         ratio = precision / self.precision
         log_det = 2 * float(self.factor.diagonal().log().sum()) - float(ratio.log().sum())
         square = float((precision * self.mean**2).sum())
         if bool((ratio == 1).all()):
-            # tr(M⁻¹) − I = −Σ κv: the variances at the own points say it already.
+            # tr(M⁻¹) − I = −Σ κv, and the variances at the points are known.
             trace = -float(self.curvature @ self.moments[1])
         else:
             root = self.curvature[self.informed].sqrt()
@@ -153,6 +130,10 @@ class DualGaussian:
         prior = torch.randn(count, len(self.precision), generator=generator, dtype=self.precision.dtype)
         noise = torch.randn(len(self.informed), count, generator=generator, dtype=self.precision.dtype)
         return self._correct(prior, noise)[0].div_(self.precision.sqrt()).add_(self.mean)
+
+    def describe(self) -> Description:
+        """Refuse: the rows and the Gram matrix are as large as the problem; `compact` gives what can be stored."""
+        raise StorageError("a Gaussian in its dual form cannot be saved; it is too large.")
 
     def compact(self, tolerance: float = 0.0) -> SubspaceGaussian:
         """Return the same law without the rows, in the subspace of the informed points and the mean.
@@ -168,7 +149,7 @@ class DualGaussian:
         values, vectors = eigenvectors(information)
         enough = tolerance + torch.finfo(values.dtype).eps * float(values.sum())
         vectors = vectors[:, int((values.clamp_min(0).cumsum(0) <= enough).sum()) :]
-        span = transposed_times_each(self.rows, self._scattered(vectors)).div_(self.precision.sqrt()[:, None])
+        span = self.rows.transposed_times_each(self._scattered(vectors)).div_(self.precision.sqrt()[:, None])
         whitened_mean = (self.precision.sqrt() * self.mean)[:, None]
         if bool(whitened_mean.any()):
             span = torch.cat([span, whitened_mean], 1)
@@ -236,9 +217,9 @@ class DualSolver:
         kept = values > torch.finfo(values.dtype).eps * len(values) * values[-1]
         return vectors[:, kept] * values[kept].sqrt()
 
-    def chart(self, gaussian: DualGaussian) -> Chart:
+    def coordinates(self, gaussian: DualGaussian) -> Coordinates:
         """Return the coordinates of the span of the rows."""
         matrix = self._root.T @ (gaussian.curvature[:, None] * self._root)
         matrix.diagonal().add_(1)
         place = self._root.T @ gaussian.coefficients
-        return Chart(DenseRows(self._root), torch.ones_like(place), cholesky(matrix), place)
+        return Coordinates(DenseRows(self._root), torch.ones_like(place), cholesky(matrix), place)

@@ -15,7 +15,6 @@ from torch import Tensor
 from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver
 from neuralsurv.solvers.rows import Rows
 from neuralsurv.solvers.sampled import sampled_solver
-from neuralsurv.solvers.streamed_rows import StreamedRows
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Block:
 
 @dataclass(frozen=True)
 class GroupedSolver:
-    """What to make a low-rank solver of, for any scales.
+    """A low-rank solver for any scales of the prior.
 
     Attributes
     ----------
@@ -115,10 +114,9 @@ def grouped_solver(
             reduced.append(rows.dense() / precision.sqrt())
             remainders.append(unit.new_zeros(rows.shape[0]))
         else:
-            streamed = isinstance(rows, StreamedRows)
             part = (
                 sampled_solver(rows, precision, importance, most)
-                if streamed
+                if rows.recomputed
                 else low_rank_solver(rows, precision, importance, tolerance=tolerance, most=most)
             )
             bases.append(part.basis)

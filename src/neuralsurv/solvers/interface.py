@@ -1,4 +1,4 @@
-r"""What every solver offers: the Gaussian that a quadratic in J·theta leaves on theta.
+r"""The interface of solvers: the Gaussian over theta for a log-likelihood that is quadratic in J·theta.
 
 Given rows :math:`J` (P×m), a diagonal prior precision :math:`T`, curvatures :math:`\kappa \ge 0` and slopes
 :math:`b`, the Gaussian has :math:`\Sigma^{-1} = T + J^\top\mathrm{diag}(\kappa)J` and :math:`\mu = \Sigma J^\top b`.
@@ -6,12 +6,27 @@ Given rows :math:`J` (P×m), a diagonal prior precision :math:`T`, curvatures :m
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.coordinates import Coordinates
+
+
+class Description(NamedTuple):
+    """What an object is made of, in a form that a model file can hold.
+
+    Attributes
+    ----------
+    values : dict of str
+        Plain numbers, text and lists of them.
+    arrays : dict of str to Tensor
+        The arrays.
+    """
+
+    values: dict[str, Any]
+    arrays: dict[str, Tensor]
 
 
 class Gaussian(Protocol):
@@ -26,10 +41,6 @@ class Gaussian(Protocol):
         """Return the variance of ``rows @ theta`` for each of Q rows, shape (Q,)."""
         ...
 
-    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
-        ...
-
     def divergence(self, precision: Tensor) -> float:
         """Return the Kullback–Leibler divergence to N(0, diag(precision)⁻¹)."""
         ...
@@ -38,12 +49,16 @@ class Gaussian(Protocol):
         """Return `count` independent draws of theta, shape (count, m)."""
         ...
 
+    def describe(self) -> Description:
+        """Return what the Gaussian is made of; raise a StorageError if that is too large for a file."""
+        ...
+
 
 Solved = TypeVar("Solved", bound=Gaussian)
 
 
 class Solver(Protocol[Solved]):
-    """Solves for the Gaussian again and again while J and T stay the same."""
+    """Solves for the Gaussian repeatedly while J and T stay the same."""
 
     def solve(self, curvature: Tensor, slope: Tensor) -> Solved:
         """Return the Gaussian for curvatures (P,) and slopes (P,)."""
@@ -53,6 +68,6 @@ class Solver(Protocol[Solved]):
         """Return mean and variance of J·theta at the solver's own rows, each of shape (P,)."""
         ...
 
-    def chart(self, gaussian: Solved) -> Chart | None:
+    def coordinates(self, gaussian: Solved) -> Coordinates | None:
         """Return coordinates in which the mean of a Gaussian of this solver is searched; None where there are none."""
         ...

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.coordinates import Coordinates
 from neuralsurv.solvers.primal import cholesky, eigenvectors
 from neuralsurv.solvers.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.subspace import SubspaceGaussian
@@ -23,7 +23,7 @@ from neuralsurv.solvers.triangles import add_weighted_gram, mirrored, squared_le
 # matrix; else from a pivoted Cholesky factorisation, which only looks at as many columns of it as the rank.
 MOST_FOR_EIGENVECTORS = 3000
 # An eighth of the weights are few directions. Whether they are enough is tried with this many points a weight: with
-# fewer the eigenvectors are cheap as well, with more the data speak of most directions.
+# fewer the eigenvectors are cheap as well, with more the data inform most directions.
 _MANY_TIMES_FEW = 8
 _FEWEST_POINTS, _MOST_POINTS = 4, 32
 # Rows of no more numbers than this are held as a matrix for the eigenvectors (2 GiB).
@@ -82,10 +82,10 @@ class LowRankSolver:
         variance = self.remainder + squared_lengths(self.reduced, gaussian.inverse_factor)
         return DenseRows(self.reduced).times(gaussian.inner_mean), variance
 
-    def chart(self, gaussian: SubspaceGaussian) -> Chart:
+    def coordinates(self, gaussian: SubspaceGaussian) -> Coordinates:
         """Return the coordinates of the subspace."""
         ones = self.precision.new_ones(self.rank)
-        return Chart(DenseRows(self.reduced), ones, gaussian.inner_factor, gaussian.inner_mean)
+        return Coordinates(DenseRows(self.reduced), ones, gaussian.inner_factor, gaussian.inner_mean)
 
 
 def _reduce(rows: Rows, precision: Tensor, basis: Tensor) -> LowRankSolver:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralsurv.errors import InputError
-from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.errors import InputError, StorageError
+from neuralsurv.solvers.interface import Description, Gaussian
 
 _ROUNDING = 1e-9
 
@@ -52,15 +52,6 @@ class MixtureGaussian:
             total += weight * (part.variance(rows) + (rows @ (part.mean - centre)).square())
         return total
 
-    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
-        centre = self.mean
-        total = rows.new_zeros(len(rows), len(others))
-        for weight, part in zip(self.weights, self.parts, strict=True):
-            away = part.mean - centre
-            total += weight * (part.covariance(rows, others) + torch.outer(rows @ away, others @ away))
-        return total
-
     def divergence(self, precision: Tensor) -> float:
         """Return an upper bound of the divergence to N(0, diag(precision)⁻¹): the average over the parts."""
         return sum(w * part.divergence(precision) for w, part in zip(self.weights, self.parts, strict=True))
@@ -73,3 +64,12 @@ class MixtureGaussian:
         counts = edges.floor().diff().long().tolist()
         draws = torch.cat([part.draw(k, generator) for k, part in zip(counts, self.parts, strict=True)])
         return draws[torch.randperm(len(draws), generator=generator)]
+
+    def describe(self) -> Description:
+        """Return the weights, the basis that all parts share, and the arrays of each part under its number."""
+        arrays = [dict(part.describe().arrays) for part in self.parts]
+        bases = [each.pop("basis", None) for each in arrays]
+        if bases[0] is None or any(basis is not bases[0] for basis in bases):
+            raise StorageError("a mixture whose parts do not share one basis cannot be saved.")
+        numbered = {f"{name}_{k}": array for k, each in enumerate(arrays) for name, array in each.items()}
+        return Description({"mixture": list(self.weights)}, {"basis": bases[0], **numbered})

@@ -1,4 +1,4 @@
-"""The plain solver: one m×m Cholesky factorisation. The twin that every faster solver is checked against."""
+"""The plain solver: one m×m Cholesky factorisation. The reference that every faster solver is checked against."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
-from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.coordinates import Coordinates
+from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.rows import Rows, row_slices
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
 
 
 def cholesky(matrix: Tensor) -> Tensor:
-    """Return the lower Cholesky factor, or say by name what is wrong with the matrix. No jitter is ever added."""
+    """Return the lower Cholesky factor; raise an error that says what is wrong with the matrix. No jitter is added."""
     factor: Tensor
     factor, info = torch.linalg.cholesky_ex(matrix)
     if int(info) == 0 and bool(torch.isfinite(factor).all()):
@@ -33,7 +34,7 @@ def cholesky(matrix: Tensor) -> Tensor:
 
 
 def eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ascending eigenvalues and the eigenvectors of a symmetric matrix, or say what is wrong with it."""
+    """Return the ascending eigenvalues and the eigenvectors of a symmetric matrix; raise an error if that fails."""
     try:
         values, vectors = torch.linalg.eigh(matrix)
     except RuntimeError as error:  # LinAlgError is one
@@ -48,15 +49,10 @@ def eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class PrimalGaussian:
-    """A Gaussian held by its mean and the Cholesky factor L of its precision, Σ⁻¹ = L Lᵀ."""
+    """A Gaussian stored as its mean and the Cholesky factor L of its precision, Σ⁻¹ = L Lᵀ."""
 
     mean: Tensor
     factor: Tensor
-
-    @property
-    def covariance_matrix(self) -> Tensor:
-        """Σ, shape (m, m)."""
-        return torch.cholesky_inverse(self.factor)
 
     def variance(self, rows: Tensor) -> Tensor:
         """Return the variance of each ``rows @ theta``: the squared length of L⁻¹ rowᵀ, never negative."""
@@ -65,13 +61,6 @@ class PrimalGaussian:
             for part in row_slices(*rows.shape)
         ]
         return torch.cat(parts) if parts else rows.new_zeros(0)
-
-    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
-        left = torch.linalg.solve_triangular(self.factor, rows.T, upper=False)
-        right = torch.linalg.solve_triangular(self.factor, others.T, upper=False)
-        product: Tensor = left.T @ right
-        return product
 
     def divergence(self, precision: Tensor) -> float:
         """Return KL(N(μ, Σ) ‖ N(0, diag(precision)⁻¹))."""
@@ -89,6 +78,10 @@ class PrimalGaussian:
         noise = torch.randn(len(self.mean), count, generator=generator, dtype=self.mean.dtype)
         deviation: Tensor = torch.linalg.solve_triangular(self.factor.T, noise, upper=True).T
         return self.mean + deviation
+
+    def describe(self) -> Description:
+        """Return the mean and the factor."""
+        return Description({}, {"mean": self.mean, "factor": self.factor})
 
 
 @dataclass(frozen=True)
@@ -133,6 +126,6 @@ class PrimalSolver:
         variance = torch.cat(parts) if parts else self.precision.new_zeros(0)
         return self.rows.times(gaussian.mean), variance
 
-    def chart(self, gaussian: PrimalGaussian) -> Chart:
+    def coordinates(self, gaussian: PrimalGaussian) -> Coordinates:
         """Return the weights themselves as coordinates."""
-        return Chart(self.rows, self.precision, gaussian.factor, gaussian.mean)
+        return Coordinates(self.rows, self.precision, gaussian.factor, gaussian.mean)

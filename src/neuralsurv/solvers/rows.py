@@ -7,63 +7,83 @@ with the inputs (a, 1) of that layer. Products with J, the Gram matrix
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 # Blocks of rows are made so that a temporary holds at most this many numbers (128 MiB in float64).
 BLOCK_NUMBERS = 2**24
-# A block of this many (8 MiB) is worked through several times faster than one that has to be fetched from memory anew
-# for each operation on it.
+# A block of this many (8 MiB) stays in a cache, and operations on it are several times faster.
 CACHE_NUMBERS = 2**20
 
 
-class Rows(Protocol):
-    """P rows of length m."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """P and m."""
-        ...
-
-    def take(self, which: slice | Tensor) -> Rows:
-        """Return some of the rows."""
-        ...
-
-    def dense(self) -> Tensor:
-        """Return the matrix, shape (P, m)."""
-        ...
-
-    def times(self, weights: Tensor) -> Tensor:
-        """Return J·v, shape (P,)."""
-        ...
-
-    def transposed_times(self, values: Tensor) -> Tensor:
-        """Return Jᵀ·u, shape (m,)."""
-        ...
-
-    def gram(self, others: Rows, scale: Tensor) -> Tensor:
-        """Return J diag(scale) J'ᵀ with rows J' of the same kind, shape (P, P')."""
-        ...
-
-    def squared_norms(self, scale: Tensor) -> Tensor:
-        """Return the diagonal of J diag(scale) Jᵀ, shape (P,)."""
-        ...
-
-
 def row_slices(count: int, width: int, numbers: int | None = None) -> Iterator[slice]:
-    """Yield slices of rows so that a block of them with `width` numbers a row holds at most so many numbers."""
+    """Yield slices of rows of `width` numbers each, such that a block holds at most `numbers` of them."""
     step = max(1, (BLOCK_NUMBERS if numbers is None else numbers) // max(1, width))
     for first in range(0, count, step):
         yield slice(first, min(count, first + step))
 
 
+class Rows(ABC):
+    """P rows of length m."""
+
+    # Whether the rows are recomputed at every use, so that each pass over them is expensive.
+    recomputed: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """P and m."""
+
+    @abstractmethod
+    def take(self, which: slice | Tensor) -> Rows:
+        """Return some of the rows."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """Return the matrix, shape (P, m)."""
+
+    @abstractmethod
+    def times(self, weights: Tensor) -> Tensor:
+        """Return J·v, shape (P,)."""
+
+    @abstractmethod
+    def transposed_times(self, values: Tensor) -> Tensor:
+        """Return Jᵀ·u, shape (m,)."""
+
+    def times_each(self, vectors: Tensor) -> Tensor:
+        """Return J·V for the columns of V (m, Q), shape (P, Q).
+
+        One by one: each product with rows in layers is a matrix product already, and forming the rows takes longer.
+        """
+        parts = [self.times(vector) for vector in vectors.T.contiguous()]
+        return torch.stack(parts, 1) if parts else vectors.new_zeros(self.shape[0], 0)
+
+    def transposed_times_each(self, values: Tensor) -> Tensor:
+        """Return Jᵀ·U for the columns of U (P, Q), shape (m, Q)."""
+        parts = [self.transposed_times(column) for column in values.T.contiguous()]
+        return torch.stack(parts, 1) if parts else values.new_zeros(self.shape[1], 0)
+
+    @abstractmethod
+    def gram(self, others: Self, scale: Tensor) -> Tensor:
+        """Return J diag(scale) J'ᵀ with rows J' of the same kind, shape (P, P')."""
+
+    @abstractmethod
+    def squared_norms(self, scale: Tensor) -> Tensor:
+        """Return the diagonal of J diag(scale) Jᵀ, shape (P,)."""
+
+    def after(self, lead: LayeredRows) -> Rows:
+        """Return these rows joined to `lead`, the rows of the weights before them."""
+        return JoinedRows(lead, self)
+
+
 @dataclass(frozen=True)
-class DenseRows:
-    """Rows held as a matrix; one in single precision is multiplied in it, whatever the vectors are."""
+class DenseRows(Rows):
+    """Rows as a matrix; a matrix in single precision is multiplied in single precision."""
 
     matrix: Tensor
 
@@ -88,6 +108,14 @@ class DenseRows:
         """Return Jᵀ·u."""
         return (self.matrix.T @ values.to(self.matrix.dtype)).to(values.dtype)
 
+    def times_each(self, vectors: Tensor) -> Tensor:
+        """Return J·V."""
+        return self.matrix @ vectors
+
+    def transposed_times_each(self, values: Tensor) -> Tensor:
+        """Return Jᵀ·U."""
+        return self.matrix.T @ values
+
     def gram(self, others: Rows, scale: Tensor) -> Tensor:
         """Return J diag(scale) J'ᵀ."""
         # The other rows are often few, or one: scaling those spares a copy of these.
@@ -101,7 +129,7 @@ class DenseRows:
 
 
 @dataclass(frozen=True)
-class LayeredRows:
+class LayeredRows(Rows):
     """Rows of a network of dense layers: for each layer the inputs A (P, a) and the derivatives B (P, b).
 
     A row holds, layer by layer, the outer product of b with a (row-major) and then b itself, for the bias.
@@ -130,11 +158,6 @@ class LayeredRows:
             start = stop + b.shape[1]
         return out
 
-    def leading(self) -> tuple[Tensor, LayeredRows | None]:
-        """Return the part of the first layer as a matrix, and the rows of the others if there are any."""
-        rest = self.layers[1:]
-        return LayeredRows(self.layers[:1]).dense(), LayeredRows(rest) if rest else None
-
     def _cut(self, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Cut a vector over the weights into a matrix (b, a) and a bias (b,) for each layer."""
         parts, start = [], 0
@@ -159,11 +182,11 @@ class LayeredRows:
             parts += [(scaled.T @ a).reshape(-1), scaled.sum(0)]
         return torch.cat(parts)
 
-    def gram(self, others: Rows, scale: Tensor) -> Tensor:
+    def gram(self, others: Self, scale: Tensor) -> Tensor:
         """Return J diag(scale) J'ᵀ from the factors, where the scale is the same for all outputs of an input."""
         if others.shape[0] == 1:
             return self.times(others.dense().squeeze(0) * scale)[:, None]
-        if not isinstance(others, LayeredRows) or not self._separable(scale):
+        if not self._separable(scale):
             parts = [(self.take(part).dense() * scale) @ others.dense().T for part in row_slices(*self.shape)]
             return torch.cat(parts) if parts else scale.new_zeros(0, others.shape[0])
         total = self.layers[0][0].new_zeros(self.shape[0], others.shape[0])
@@ -184,8 +207,52 @@ class LayeredRows:
         """Return the rows whose elements are the squares of these."""
         return LayeredRows(tuple((a.square(), b.square()) for a, b in self.layers))
 
+    def after(self, lead: LayeredRows) -> LayeredRows:
+        """Return the layers of `lead` followed by these."""
+        return LayeredRows((*lead.layers, *self.layers))
+
     def _separable(self, scale: Tensor) -> bool:
         return all(
             bool((weights == weights[:1]).all()) and bool((bias == bias[:1]).all())
             for weights, bias in self._cut(scale)
         )
+
+
+@dataclass(frozen=True)
+class JoinedRows(Rows):
+    """Rows side by side: those of the leading weights, then those of the others."""
+
+    lead: Rows
+    tail: Rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """P and m."""
+        return self.lead.shape[0], self.lead.shape[1] + self.tail.shape[1]
+
+    def take(self, which: slice | Tensor) -> JoinedRows:
+        """Return some of the rows."""
+        return JoinedRows(self.lead.take(which), self.tail.take(which))
+
+    def dense(self) -> Tensor:
+        """Return the matrix."""
+        return torch.cat([self.lead.dense(), self.tail.dense()], 1)
+
+    def times(self, weights: Tensor) -> Tensor:
+        """Return J·v."""
+        cut = self.lead.shape[1]
+        return self.lead.times(weights[:cut]) + self.tail.times(weights[cut:])
+
+    def transposed_times(self, values: Tensor) -> Tensor:
+        """Return Jᵀ·u."""
+        return torch.cat([self.lead.transposed_times(values), self.tail.transposed_times(values)])
+
+    def gram(self, others: Self, scale: Tensor) -> Tensor:
+        """Return J diag(scale) J'ᵀ."""
+        cut = self.lead.shape[1]
+        return self.lead.gram(others.lead, scale[:cut]) + self.tail.gram(others.tail, scale[cut:])
+
+    def squared_norms(self, scale: Tensor) -> Tensor:
+        """Return the diagonal of J diag(scale) Jᵀ."""
+        cut = self.lead.shape[1]
+        return self.lead.squared_norms(scale[:cut]) + self.tail.squared_norms(scale[cut:])

@@ -1,4 +1,4 @@
-"""A low-rank solver from one pass over rows that cannot be held.
+"""A low-rank solver from one pass over rows that are too large to hold.
 
 The directions are spanned by some of the rows themselves, spread evenly over the importance. Picking them one after
 another, each where most is left to know (as `low_rank_solver` does otherwise), takes a pass over all rows for each.

@@ -1,12 +1,11 @@
-"""Rows of the Jacobian of a module: too many numbers to hold are differentiated anew, block by block."""
+"""Rows of a Jacobian that is too large to hold: recomputed, block by block, at every use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-import torch
 from torch import Tensor
 
 from neuralsurv.solvers.rows import Rows, row_slices
@@ -34,8 +33,8 @@ class Differentiable(Protocol):
 
 
 @dataclass(frozen=True)
-class StreamedRows:
-    """Rows that are never held together.
+class StreamedRows(Rows):
+    """Rows that are recomputed at every use.
 
     Attributes
     ----------
@@ -51,6 +50,7 @@ class StreamedRows:
     theta: Tensor
     time: Tensor
     x: Tensor
+    recomputed: ClassVar[bool] = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -74,7 +74,7 @@ class StreamedRows:
         return self.network.vjp(self.theta, self.time, self.x, values)
 
     def _by_blocks(self, width: int, use: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return what `use` makes of each block of rows, (block, m) to (block, width), put together."""
+        """Apply `use` to each block of rows, (block, m) to (block, width), and return the results joined."""
         out = self.theta.new_empty(self.shape[0], width)
         for part in row_slices(*self.shape):
             out[part] = use(self.take(part).dense())
@@ -90,50 +90,3 @@ class StreamedRows:
     def squared_norms(self, scale: Tensor) -> Tensor:
         """Return the diagonal of J diag(scale) Jᵀ."""
         return self._by_blocks(1, lambda block: (block.square() @ scale)[:, None]).squeeze(1)
-
-
-@dataclass(frozen=True)
-class JoinedRows:
-    """Rows side by side: those of the leading weights, then those of the others."""
-
-    lead: Rows
-    tail: Rows
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """P and m."""
-        return self.lead.shape[0], self.lead.shape[1] + self.tail.shape[1]
-
-    def take(self, which: slice | Tensor) -> JoinedRows:
-        """Return some of the rows."""
-        return JoinedRows(self.lead.take(which), self.tail.take(which))
-
-    def dense(self) -> Tensor:
-        """Return the matrix."""
-        return torch.cat([self.lead.dense(), self.tail.dense()], 1)
-
-    def leading(self) -> tuple[Tensor, Rows]:
-        """Return the part of the leading weights as a matrix, and the rows of the others."""
-        return self.lead.dense(), self.tail
-
-    def times(self, weights: Tensor) -> Tensor:
-        """Return J·v."""
-        cut = self.lead.shape[1]
-        return self.lead.times(weights[:cut]) + self.tail.times(weights[cut:])
-
-    def transposed_times(self, values: Tensor) -> Tensor:
-        """Return Jᵀ·u."""
-        return torch.cat([self.lead.transposed_times(values), self.tail.transposed_times(values)])
-
-    def gram(self, others: Rows, scale: Tensor) -> Tensor:
-        """Return J diag(scale) J'ᵀ."""
-        if not isinstance(others, JoinedRows):
-            parts = [(self.take(part).dense() * scale) @ others.dense().T for part in row_slices(*self.shape)]
-            return torch.cat(parts) if parts else scale.new_zeros(0, others.shape[0])
-        cut = self.lead.shape[1]
-        return self.lead.gram(others.lead, scale[:cut]) + self.tail.gram(others.tail, scale[cut:])
-
-    def squared_norms(self, scale: Tensor) -> Tensor:
-        """Return the diagonal of J diag(scale) Jᵀ."""
-        cut = self.lead.shape[1]
-        return self.lead.squared_norms(scale[:cut]) + self.tail.squared_norms(scale[cut:])

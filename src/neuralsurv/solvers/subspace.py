@@ -1,7 +1,7 @@
 r"""A Gaussian that differs from its prior in a few directions only.
 
 With whitened weights :math:`\eta = T^{1/2}\theta` and an orthonormal basis V (m×r) of the directions that the data
-speak of, :math:`\eta = Vz + (I - VV^\top)\varepsilon`: z has a Gaussian of its own and everything across V keeps the
+inform, :math:`\eta = Vz + (I - VV^\top)\varepsilon`: z has a Gaussian of its own and everything across V keeps the
 prior. It takes m·r numbers where a full covariance takes m².
 """
 
@@ -13,6 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 from neuralsurv.solvers.triangles import squared_lengths
 
@@ -22,7 +23,7 @@ _SAFE_DIFFERENCE = 1e-6
 
 @dataclass(frozen=True)
 class SubspaceGaussian:
-    """A Gaussian held by what it does in a subspace.
+    """A Gaussian that equals its prior outside a subspace.
 
     Attributes
     ----------
@@ -53,13 +54,6 @@ class SubspaceGaussian:
         inverse: Tensor = torch.linalg.solve_triangular(self.inner_factor, identity, upper=False)
         return inverse
 
-    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return, of whitened rows, the part in the subspace times L⁻ᵀ (Q, r), and the part across it (Q, m)."""
-        whitened = rows / self.precision.sqrt()
-        inside = whitened @ self.basis
-        across = torch.addmm(whitened, inside, self.basis.T, alpha=-1)
-        return torch.linalg.solve_triangular(self.inner_factor, inside.T, upper=False).T, across
-
     def variance(self, rows: Tensor) -> Tensor:
         """Return the variance of each ``rows @ theta``."""
         variance = rows.new_empty(len(rows))
@@ -75,11 +69,6 @@ class SubspaceGaussian:
             across[close] = left.square().sum(1)
             variance[part] = across + squared_lengths(inside, self.inverse_factor)
         return variance
-
-    def covariance(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Return the covariance of ``rows @ theta`` with ``others @ theta``."""
-        (inside, across), (inside_other, across_other) = self._split(rows), self._split(others)
-        return inside @ inside_other.T + across @ across_other.T
 
     def divergence(self, precision: Tensor) -> float:
         """Return KL(N(μ, Σ) ‖ N(0, diag(precision)⁻¹))."""
@@ -102,3 +91,8 @@ class SubspaceGaussian:
         noise = torch.randn(len(self.inner_mean), count, generator=generator, dtype=self.precision.dtype)
         inside = self.inner_mean + torch.linalg.solve_triangular(self.inner_factor.T, noise, upper=True).T
         return across.addmm_(inside - across @ self.basis, self.basis.T).div_(self.precision.sqrt())
+
+    def describe(self) -> Description:
+        """Return the basis and the Gaussian in it."""
+        inner = {"precision": self.precision, "inner_mean": self.inner_mean, "inner_factor": self.inner_factor}
+        return Description({}, {"basis": self.basis, **inner})

@@ -170,7 +170,7 @@ def test_a_fit_of_many_rows_has_them_in_place_of_the_network() -> None:
 def test_where_there_are_none(rows, covariates, choices) -> None:
     found = fit_additive(*cohort(rows, covariates), replace(choices, hidden=(2,)), seed=0)
     assert found.likelihood.network.near is None
-    assert found.likelihood.network.hidden == (2,)
+    assert found.likelihood.network.inner.hidden == (2,)
 
 
 @pytest.mark.usefixtures("low_bar")

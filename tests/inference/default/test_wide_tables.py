@@ -5,6 +5,7 @@ import pytest
 
 from neuralsurv import NeuralSurv
 from neuralsurv.inference.default import fit as additive_fit
+from neuralsurv.prediction.predictor import Predictor
 from neuralsurv.solvers.rows import DenseRows
 
 pytestmark = pytest.mark.filterwarnings("ignore::neuralsurv.errors.NeuralSurvWarning")
@@ -29,7 +30,7 @@ def test_the_reduction_of_a_linear_path_loses_nothing(monkeypatch):
     assert reduced.diagnostics_.rank < 80 < whole.diagnostics_.rank
     assert reduced.elbo_[-1] == pytest.approx(whole.elbo_[-1], abs=1e-4)
     times = [0.1, 0.5, 1.0]
-    one, other = (model.predict_g(x, times) for model in (reduced, whole))
+    one, other = (Predictor.from_fitted(model.fitted_, model.draws).g(x, times) for model in (reduced, whole))
     np.testing.assert_allclose(one.mean.to_numpy(), other.mean.to_numpy(), atol=0.3 * other.draws.std())
     cumulative = [model.posterior_.theta.mean for model in (reduced, whole)]
     np.testing.assert_allclose(cumulative[0], cumulative[1], atol=1e-3)

@@ -80,7 +80,7 @@ class TestRoughSweeps:
 class TestMeanSearch:
     @pytest.fixture(params=[pytest.param(case.values, id=case.id) for case in CASES])
     def somewhere(self, request):
-        """Return a problem, its linearised points, a Gaussian with its chart, and variances that are not at rest."""
+        """Return a problem, its linearised points, the coordinates of a Gaussian, and variances not at rest."""
         problem, start = problem_at_its_mode(*request.param)
         linearised = linearise(problem, start.theta)
         solver = PrimalSolver(linearised.rows, problem.weight_prior.precision)
@@ -88,15 +88,17 @@ class TestMeanSearch:
         gaussian = cavi.sweep(problem, linearised, solver, state).theta
         random = torch.Generator().manual_seed(2)
         v = 0.1 + 2 * torch.rand(len(linearised.offset), generator=random, dtype=torch.float64)
-        return problem, linearised, solver.chart(gaussian), v
+        return problem, linearised, solver.coordinates(gaussian), v
 
     @staticmethod
-    def search(problem, linearised, chart, v, tolerance=1e-12):
-        return search_mean(problem, chart, linearised.offset, v, lambda m: cavi.update_phi(problem, m, v), tolerance)
+    def search(problem, linearised, coordinates, v, tolerance=1e-12):
+        return search_mean(
+            problem, coordinates, linearised.offset, v, lambda m: cavi.update_phi(problem, m, v), tolerance
+        )
 
     def test_slope_against_automatic_differentiation(self, somewhere):
-        problem, linearised, chart, v = somewhere
-        m = linearised.offset + chart.rows.times(chart.place)
+        problem, linearised, coordinates, v = somewhere
+        m = linearised.offset + coordinates.rows.times(coordinates.place)
         phi = cavi.update_phi(problem, m, v)
         place = m.clone().requires_grad_()
         s = torch.sqrt(place**2 + v)
@@ -111,7 +113,7 @@ class TestMeanSearch:
         torch.testing.assert_close(slope_of_mean(problem, m, v, phi), slope, rtol=1e-9, atol=1e-12)
 
     def test_ends_where_no_mean_is_better(self, somewhere):
-        problem, linearised, chart, v = somewhere
+        problem, linearised, coordinates, v = somewhere
         m = self.search(*somewhere)
         # The mean that gives this m: the rows have more points than weights.
         mean = torch.linalg.lstsq(linearised.jacobian, (m - linearised.offset)[:, None], driver="gelsd").solution[:, 0]
@@ -123,7 +125,7 @@ class TestMeanSearch:
             return elbo(problem, place, v, cavi.update_phi(problem, place, v), square)
 
         best = bound(mean)
-        assert best > bound(chart.place) + 1e-3
+        assert best > bound(coordinates.place) + 1e-3
         random = torch.Generator().manual_seed(1)
         for size in (1e-3, 1e-2, 1e-1):
             for _ in range(20):
@@ -131,8 +133,8 @@ class TestMeanSearch:
                 assert bound(mean + step) < best
 
     def test_a_coarse_search_stops_earlier(self, somewhere):
-        _, linearised, chart, _ = somewhere
-        start = linearised.offset + chart.rows.times(chart.place)
+        _, linearised, coordinates, _ = somewhere
+        start = linearised.offset + coordinates.rows.times(coordinates.place)
         torch.testing.assert_close(self.search(*somewhere, tolerance=1e9), start, rtol=0, atol=0)
         exact, coarse = self.search(*somewhere), self.search(*somewhere, tolerance=0.1)
         assert 0 < float((coarse - exact).norm()) < float((start - exact).norm())
@@ -149,12 +151,14 @@ def test_coordinates_of_every_solver_tell_the_same():
         low_rank_solver(linearised.rows, problem.weight_prior.precision),
     ):
         after = cavi.sweep(problem, linearised, solver, state)
-        chart = solver.chart(after.theta)
-        torch.testing.assert_close(linearised.offset + chart.rows.times(chart.place), after.m, rtol=1e-8, atol=1e-8)
-        rows = chart.rows.dense()
-        variance = (rows @ torch.cholesky_inverse(chart.factor) * rows).sum(1)
+        coordinates = solver.coordinates(after.theta)
+        torch.testing.assert_close(
+            linearised.offset + coordinates.rows.times(coordinates.place), after.m, rtol=1e-8, atol=1e-8
+        )
+        rows = coordinates.rows.dense()
+        variance = (rows @ torch.cholesky_inverse(coordinates.factor) * rows).sum(1)
         torch.testing.assert_close(variance, after.v, rtol=1e-7, atol=1e-9)
-        found.append(TestMeanSearch.search(problem, linearised, chart, after.v))
+        found.append(TestMeanSearch.search(problem, linearised, coordinates, after.v))
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found[2], found[0], rtol=1e-5, atol=1e-5)
 
@@ -164,7 +168,7 @@ def test_a_search_that_does_not_help_is_taken_back(monkeypatch, wrong):
     problem, start = problem_at_its_mode((4,), "tanh", 0.3)
     options = {"tolerance": 1e-6, "max_sweeps": 3000}
     _, plain, _ = fitted(problem, start.theta, start.phi, accelerate=False, **options)
-    monkeypatch.setattr(cavi, "search_mean", lambda problem, chart, offset, *others: offset * 0 + wrong)
+    monkeypatch.setattr(cavi, "search_mean", lambda problem, coordinates, offset, *others: offset * 0 + wrong)
     _, state, info = fitted(problem, start.theta, start.phi, accelerate=True, **options)
     assert info.converged
     assert np.diff(info.elbo).min() >= -1e-9 * abs(info.elbo[-1])
@@ -175,7 +179,7 @@ def test_without_coordinates_sweeps_are_still_extrapolated(monkeypatch):
     problem, start = problem_at_its_mode((4,), "tanh", 0.3)
     options = {"tolerance": 1e-8, "max_sweeps": 3000}
     _, plain, plain_info = fitted(problem, start.theta, start.phi, accelerate=False, **options)
-    monkeypatch.setattr(PrimalSolver, "chart", lambda self, gaussian: None)
+    monkeypatch.setattr(PrimalSolver, "coordinates", lambda self, gaussian: None)
     _, state, info = fitted(problem, start.theta, start.phi, accelerate=True, **options)
     assert info.converged
     assert info.sweeps < plain_info.sweeps / 2

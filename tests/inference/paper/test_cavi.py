@@ -31,7 +31,7 @@ class TestClosedForms:
         assert info.latent_points == pytest.approx(0, abs=1e-12)
         # Data that say nothing of theta leave its prior as it is.
         assert float(state.theta.mean) == 0
-        assert float(state.theta.covariance_matrix) == 1
+        assert float(state.theta.factor) == 1
 
     @pytest.mark.parametrize("rho", [0.6, 1.0, 1.5])
     @pytest.mark.parametrize("dressed", [False, True], ids=["plain", "entry and weights"])
@@ -70,9 +70,8 @@ class TestUpdatesAreStationary:
     def factors(self, problem, state, phi, latent, theta):
         s = torch.sqrt(state.m**2 + state.v)
         events = problem.points.events
-        return Factors(
-            s[:events], s[events:], latent, double(phi.shape), double(phi.rate), theta.mean, theta.covariance_matrix
-        )
+        covariance = torch.cholesky_inverse(theta.factor)
+        return Factors(s[:events], s[events:], latent, double(phi.shape), double(phi.rate), theta.mean, covariance)
 
     @pytest.mark.parametrize(("activation", "spread"), CASES)
     def test_latent_factors(self, activation, spread):
@@ -247,8 +246,8 @@ class TestStoppingRule:
             def moments(self, gaussian):
                 return solver.moments(gaussian)
 
-            def chart(self, gaussian):
-                return solver.chart(gaussian)
+            def coordinates(self, gaussian):
+                return solver.coordinates(gaussian)
 
         return cavi.fit(problem, linearised, Interrupted(), state)
 

@@ -94,7 +94,7 @@ def at_optimum(problem, state):
         shape=double(state.phi.shape),
         rate=double(state.phi.rate),
         mean=state.theta.mean,
-        covariance=state.theta.covariance_matrix,
+        covariance=torch.cholesky_inverse(state.theta.factor),
     )
 
 

@@ -36,7 +36,7 @@ def held(monkeypatch):
 
 
 def hold_scales(monkeypatch):
-    monkeypatch.setattr(Directions, "learn_scales", lambda self, told, log_scales: log_scales)
+    monkeypatch.setattr(Directions, "learn_scales", lambda self, concern_fields, log_scales: log_scales)
 
 
 def whole_likelihood(linear):

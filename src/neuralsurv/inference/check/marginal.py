@@ -22,7 +22,7 @@ from neuralsurv.inference.linearised_fit import LinearisedFit
 from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.linearise import linearise
 from neuralsurv.model.points import build_points
-from neuralsurv.model.prior import Gamma, Held
+from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.solvers.primal import PrimalGaussian
 from neuralsurv.solvers.rows import Rows
 
@@ -43,7 +43,7 @@ class Target:
         g = offset + rows z.
     precision : Tensor of shape (r,)
         Prior precision of z.
-    phi_prior : Gamma or Held
+    phi_prior : Gamma or PointMass
         Prior of phi.
     """
 
@@ -51,7 +51,7 @@ class Target:
     offset: Tensor
     rows: Tensor
     precision: Tensor
-    phi_prior: Gamma | Held
+    phi_prior: Gamma | PointMass
 
     @property
     def shape(self) -> float:
@@ -74,7 +74,7 @@ class Target:
             return value - self.shape * torch.log(rate), rate
         return value - self.phi_prior.mean * exposure, exposure
 
-    def log_phi_weights(self, phi: Gamma | Held, rate: Tensor, generator: torch.Generator) -> Tensor:
+    def log_phi_weights(self, phi: Gamma | PointMass, rate: Tensor, generator: torch.Generator) -> Tensor:
         """Draw from q(phi) and weigh it against the Gamma(a, B) that phi has given theta; 0 where phi is known."""
         if not isinstance(phi, Gamma):
             return torch.zeros_like(rate)

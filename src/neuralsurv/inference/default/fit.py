@@ -21,16 +21,15 @@ from neuralsurv.model.hazard import Constant
 from neuralsurv.model.likelihood import AdditiveLikelihood
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.model.points import build_points
-from neuralsurv.model.prior import GroupedPrior, Held
+from neuralsurv.model.prior import GroupedPrior, PointMass
 from neuralsurv.model.quadrature import Rule, ShiftedLog
-from neuralsurv.posterior.concerns import CEILING_SHARE, Concern, few_events, near_ceiling, told
+from neuralsurv.posterior.concerns import CEILING_SHARE, Concern, concern_fields, few_events, near_ceiling
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian
 from neuralsurv.solvers.mixture import MixtureGaussian
 from neuralsurv.solvers.rows import DenseRows, LayeredRows, Rows
-from neuralsurv.solvers.streamed_rows import JoinedRows
 
 # Information of the products, and of the network, that may be given up at scale 1, in nats, and the most directions of
 # each that are kept.
@@ -56,7 +55,7 @@ class DefaultFit:
 
     Attributes
     ----------
-    phi, theta : Held, Gaussian
+    phi, theta : PointMass, Gaussian
         The posterior.
     theta_star : Tensor of shape (m,)
         Where the network was linearised.
@@ -80,7 +79,7 @@ class DefaultFit:
         Epochs of training that a network of the user's was linearised after.
     """
 
-    phi: Held
+    phi: PointMass
     theta: Gaussian
     theta_star: Tensor
     offset: Tensor
@@ -99,7 +98,7 @@ class DefaultFit:
         return 1.0
 
     @property
-    def phi_prior(self) -> Held:
+    def phi_prior(self) -> PointMass:
         """The prior of phi, which is held."""
         return self.phi
 
@@ -126,8 +125,8 @@ class DefaultFit:
     def reduce(self, time: Tensor, x: Tensor, importance: Tensor, tolerance: float) -> GroupedSolver:
         """Return the directions of the weights that carry information."""
         network = self.likelihood.network
-        _, rows = network.value_and_rows(self.theta_star, time, x)
-        return reduce_rows(rows, network, self.prior, importance, tolerance=tolerance, most=network.size)
+        rows = network.rows_by_part(self.theta_star, time, x)
+        return reduce_rows(*rows, network, self.prior, importance, tolerance=tolerance, most=network.size)
 
     def diagnose(self) -> Diagnostics:
         """Return what to know before trusting the posterior."""
@@ -151,7 +150,7 @@ class DefaultFit:
             settings=self.settings,
             epochs=self.epochs,
             **asdict(self.solver),
-            **told(concerns),
+            **concern_fields(concerns),
         )
 
     def diagnose_draws(self, latent_points: float, phi: float) -> Diagnostics:
@@ -185,7 +184,8 @@ def _about_directions(solver: SolverReport) -> list[Concern]:
 
 
 def reduce_rows(
-    rows: LayeredRows | JoinedRows,
+    lead: LayeredRows,
+    tail: Rows | None,
     network: Additive,
     prior: GroupedPrior,
     importance: Tensor,
@@ -197,22 +197,22 @@ def reduce_rows(
 
     Of a group of the linear path with more weights than there are points, only as many directions carry any.
     """
-    lead, tail = rows.leading()
+    linear = lead.dense()
     last = network.linear_size - 1
     first = last - network.products
     parts: list[tuple[Rows, bool]] = []
     done = 0
     for group in prior.groups:
-        if group.stop <= first and group.stop - group.start > len(lead):
+        if group.stop <= first and group.stop - group.start > len(linear):
             parts += [
-                (DenseRows(lead[:, done : group.start]), True),
-                (DenseRows(lead[:, group.start : group.stop]), False),
+                (DenseRows(linear[:, done : group.start]), True),
+                (DenseRows(linear[:, group.start : group.stop]), False),
             ]
             done = group.stop
-    parts.append((DenseRows(lead[:, done:first]), True))
+    parts.append((DenseRows(linear[:, done:first]), True))
     if network.products:
-        parts.append((DenseRows(lead[:, first:last]), False))
-    parts.append((DenseRows(lead[:, last:]), True))
+        parts.append((DenseRows(linear[:, first:last]), False))
+    parts.append((DenseRows(linear[:, last:]), True))
     if tail is not None:
         parts.append((tail, False))
     return grouped_solver(parts, prior.unit, importance, tolerance=tolerance, most=_most_directions(network.size, most))
@@ -300,7 +300,7 @@ def fit_default(
     lost = solver.at(prior.multipliers(top.log_scales)).lost_information(top.state.curvature)
     report = SolverReport("low-rank", "rows are reduced once for all scales of the prior", solver.basis.shape[1], lost)
     return DefaultFit(
-        phi=Held(phi),
+        phi=PointMass(phi),
         theta=theta,
         theta_star=theta_star,
         offset=evidence.offset,
@@ -336,11 +336,12 @@ def _evidence(
     """Linearise the network and reduce its rows."""
     points, network = likelihood.points, likelihood.network
     with threads_for(len(points) * network.size):
-        value, rows = network.value_and_rows(theta_star, points.time, likelihood.point_x)
-        offset = value - rows.times(theta_star)
+        lead, tail = network.rows_by_part(theta_star, points.time, likelihood.point_x)
+        rows = lead if tail is None else tail.after(lead)
+        offset = network.value(theta_star, points.time, likelihood.point_x) - rows.times(theta_star)
         # In the middle of the prior every unit of exposure carries about the crude rate of information.
         importance = torch.cat([torch.zeros(points.events, dtype=torch.float64), phi * points.weight[points.events :]])
-        solver = reduce_rows(rows, network, prior, importance)
+        solver = reduce_rows(lead, tail, network, prior, importance)
     return Evidence(
         likelihood=likelihood,
         phi=phi,

@@ -88,14 +88,8 @@ def build_prior(network: Additive, settings: DefaultSettings, spread: float = 1.
     unit[first : first + changing] = max(1, changing)
     unit[second : linear - 1] = max(1, network.products)
     unit[linear - 1] = _BIAS_SCALE**-2
-    if isinstance(network.inner, ModuleNetwork):
+    if network.inner is not None:
         unit[linear:] = network.inner.unit_precision * spread**2
-    elif network.inner is not None:
-        for weight, bias in network.inner.layers(unit[linear:]):
-            # The layers are views: this fills the flat vector.
-            fan_in = weight.shape[1] + 1
-            weight.fill_(fan_in)
-            bias.fill_(fan_in)
     ranges = {
         "covariates": (0, own),
         "neighbourhoods": (own, slopes),

@@ -30,7 +30,7 @@ _NODES = 32
 
 
 @dataclass(frozen=True)
-class Coordinates:
+class SampledCoordinates:
     """The coordinates z that are sampled, and what they mean.
 
     Attributes
@@ -91,12 +91,12 @@ def times_basis(rows: Rows, basis: Tensor) -> Tensor:
     return product
 
 
-def find_coordinates(fit: LinearisedFit, cohort: Cohort) -> Coordinates:
+def find_coordinates(fit: LinearisedFit, cohort: Cohort) -> SampledCoordinates:
     """Return the coordinates: all weights, or in a large network the directions that carry information."""
     likelihood, prior = fit.likelihood, fit.prior
     network = likelihood.network
     if network.size <= _MOST_WEIGHTS:
-        return Coordinates(prior, None)
+        return SampledCoordinates(prior, None)
     points = build_points(cohort, fit.rule(_NODES), likelihood.rho)
     with threads_for(len(points) * network.size):
         point_x, events = cohort.x[points.row], points.events
@@ -105,4 +105,4 @@ def find_coordinates(fit: LinearisedFit, cohort: Cohort) -> Coordinates:
         mass = points.weight[events:] / likelihood.normaliser(points.time, point_x)[events:]
         # Bounds of the information: of log σ(g) at an event, and of the point process at a node.
         importance = torch.cat([points.weight[:events] / 4, fit.phi.mean * mass * share])
-        return Coordinates(prior, fit.reduce(points.time, point_x, importance, _TOLERANCE))
+        return SampledCoordinates(prior, fit.reduce(points.time, point_x, importance, _TOLERANCE))

@@ -14,18 +14,18 @@ from torch import Tensor
 
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.exact.chains import GibbsResult
-from neuralsurv.inference.exact.directions import Coordinates, find_coordinates
+from neuralsurv.inference.exact.directions import SampledCoordinates, find_coordinates
 from neuralsurv.inference.exact.linear_model import LinearModel
 from neuralsurv.inference.exact.sampler import sample
 from neuralsurv.inference.linearised_fit import LinearisedFit
 from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.prior import GroupedPrior
-from neuralsurv.posterior.concerns import Concern, told
+from neuralsurv.posterior.concerns import Concern, concern_fields
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.samples import SampledPosterior, sampled_posterior
 
 
-def linear_model(fit: LinearisedFit, cohort: Cohort) -> tuple[LinearModel, Coordinates]:
+def linear_model(fit: LinearisedFit, cohort: Cohort) -> tuple[LinearModel, SampledCoordinates]:
     """Return the model of a fit in the coordinates that are sampled.
 
     Parameters
@@ -117,5 +117,5 @@ def diagnose_exact(fit: LinearisedFit, drawn: GibbsResult) -> Diagnostics:
             "ess_bulk": chains.ess_bulk,
             "ess_tail": chains.ess_tail,
         },
-        **told([*found.concerns, *(Concern("chains", text) for text in chains.messages)]),
+        **concern_fields([*found.concerns, *(Concern("chains", text) for text in chains.messages)]),
     )

@@ -14,7 +14,7 @@ from neuralsurv.errors import InputError
 from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.network import Network
-from neuralsurv.model.prior import Gamma, Group, GroupedPrior, Held, WeightPrior
+from neuralsurv.model.prior import Gamma, Group, GroupedPrior, PointMass, WeightPrior
 
 LinearFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 PointFunction = Callable[[Tensor, Tensor], Tensor]
@@ -35,7 +35,7 @@ class LinearModel:
         From times (P,) and rows (P,) to Z (P,).
     precision : Tensor of shape (m,)
         Diagonal of the prior precision of theta; where scales are unknown, that for scales of 1.
-    phi_prior : Gamma or Held
+    phi_prior : Gamma or PointMass
         Prior of phi.
     rho : float
         Exponent of the baseline hazard.
@@ -47,7 +47,7 @@ class LinearModel:
     linear: LinearFunction
     normaliser: PointFunction
     precision: Tensor
-    phi_prior: Gamma | Held
+    phi_prior: Gamma | PointMass
     rho: float
     groups: tuple[Group, ...] = ()
 
@@ -93,7 +93,7 @@ class LinearModel:
         network: Network,
         theta_star: Tensor,
         weight_prior: WeightPrior,
-        phi_prior: Gamma | Held,
+        phi_prior: Gamma | PointMass,
         normaliser: Normaliser,
         rho: float,
     ) -> LinearModel:

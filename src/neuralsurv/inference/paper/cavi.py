@@ -25,7 +25,7 @@ from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, log_thinning, polya_gamma_mean
 from neuralsurv.model.linearise import Linearised
 from neuralsurv.model.prior import Gamma
-from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.coordinates import Coordinates
 from neuralsurv.solvers.interface import Gaussian, Solver
 
 _TINY = torch.finfo(torch.float64).tiny
@@ -183,7 +183,7 @@ class Shortcut:
 
     From the last few of them the limit of the variances is guessed (Anderson), and the best mean for them is searched.
     Any moments are a valid start, since q(omega), q(Psi) and q(phi) are free; what they lead to is only kept if the
-    ELBO has not fallen. A solver without a chart has its means guessed as well, and not searched.
+    ELBO has not fallen. A solver without coordinates has its means guessed as well, not searched.
     """
 
     def __init__(self, problem: PaperProblem, linearised: Linearised) -> None:
@@ -204,34 +204,36 @@ class Shortcut:
             The ELBO there.
         """
         assert state.theta is not None
-        chart = solver.chart(state.theta)
+        coordinates = solver.coordinates(state.theta)
         if self._memory is None:
             weight = self._problem.points.weight
-            self._memory = Anderson(weight if chart is not None else torch.cat([weight, weight]))
+            self._memory = Anderson(weight if coordinates is not None else torch.cat([weight, weight]))
         found = None
         guess = self._memory.guess()
         if guess is not None:
-            found = self._sweep_beyond(solver, self._unpacked(guess, state), chart, reached)
+            found = self._sweep_beyond(solver, self._unpacked(guess, state), coordinates, reached)
             if found is None:
                 self._memory.forget()
         if found is None:
-            found = self._sweep_beyond(solver, state, chart, reached)
+            found = self._sweep_beyond(solver, state, coordinates, reached)
         if found is not None:
             self._last_gain = found[1] - reached
         return found
 
     def _sweep_beyond(
-        self, solver: Solver[Any], begin: CaviState, chart: Chart | None, reached: float
+        self, solver: Solver[Any], begin: CaviState, coordinates: Coordinates | None, reached: float
     ) -> tuple[CaviState, float] | None:
         """Search the mean and sweep; return the end of it if the ELBO has not fallen."""
         problem, linearised = self._problem, self._linearised
         assert self._memory is not None
         try:
-            if chart is not None:
+            if coordinates is not None:
                 tolerance = min(_COARSEST_SEARCH, _SEARCH_SHARE * self._last_gain)
                 tolerance = max(tolerance, _ROUNDING * abs(reached))
                 v = begin.v
-                m = search_mean(problem, chart, linearised.offset, v, lambda m: update_phi(problem, m, v), tolerance)
+                m = search_mean(
+                    problem, coordinates, linearised.offset, v, lambda m: update_phi(problem, m, v), tolerance
+                )
                 begin = replace(begin, m=m)
             new = sweep(problem, linearised, solver, begin)
             bound = _bound(problem, new)
@@ -239,14 +241,14 @@ class Shortcut:
             return None
         if not bound >= reached - _ROUNDING * abs(reached):
             return None
-        self._memory.add(self._packed(begin, chart), self._packed(new, chart))
+        self._memory.add(self._packed(begin, coordinates), self._packed(new, coordinates))
         return new, bound
 
     @staticmethod
-    def _packed(state: CaviState, chart: Chart | None) -> Tensor:
+    def _packed(state: CaviState, coordinates: Coordinates | None) -> Tensor:
         """Return what is extrapolated: the variance of g on the log scale, and the mean of g if it is not searched."""
         variance = torch.log(state.v + _TINY)
-        return variance if chart is not None else torch.cat([variance, state.m])
+        return variance if coordinates is not None else torch.cat([variance, state.m])
 
     @staticmethod
     def _unpacked(values: Tensor, state: CaviState) -> CaviState:

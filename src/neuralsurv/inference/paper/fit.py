@@ -20,7 +20,7 @@ from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.linearise import Linearised, linearise, linearise_network
 from neuralsurv.model.prior import Gamma, GroupedPrior
 from neuralsurv.model.quadrature import GaussLegendre, missing_share
-from neuralsurv.posterior.concerns import Concern, told
+from neuralsurv.posterior.concerns import Concern, concern_fields
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.choose import Choice, choose
@@ -167,7 +167,7 @@ class PaperFit:
             missing_exposure=self.missing_exposure,
             coarse_sweeps=self.coarse_sweeps,
             **asdict(self.solver),
-            **told([*concerns, *more]),
+            **concern_fields([*concerns, *more]),
         )
 
     def _about_sweeps(self) -> list[Concern]:

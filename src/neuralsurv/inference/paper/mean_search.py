@@ -23,7 +23,7 @@ from neuralsurv.inference.paper.elbo import elbo
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
 from neuralsurv.model.prior import Gamma
-from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.coordinates import Coordinates
 
 _DEPTH = 10
 # The search between two sweeps may take so many steps, and no longer than two sweeps do; what a step costs beyond its
@@ -49,10 +49,10 @@ def slope_of_mean(problem: PaperProblem, m: Tensor, v: Tensor, phi: Gamma) -> Te
 
 
 class _Memory:
-    """The last steps and what they did to the slope: an inverse Hessian on top of the chart's covariance."""
+    """The last steps and how they changed the slope: an inverse Hessian on top of the covariance of the coordinates."""
 
-    def __init__(self, chart: Chart) -> None:
-        self._chart = chart
+    def __init__(self, coordinates: Coordinates) -> None:
+        self._coordinates = coordinates
         self._pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=_DEPTH)
 
     def add(self, step: Tensor, fall: Tensor) -> None:
@@ -71,14 +71,14 @@ class _Memory:
         for step, fall, product in reversed(self._pairs):
             shares.append(float(step @ found) / product)
             found -= shares[-1] * fall
-        found = self._chart.covariance_times(found)
+        found = self._coordinates.covariance_times(found)
         for (step, fall, product), share in zip(self._pairs, reversed(shares), strict=True):
             found += (share - float(fall @ found) / product) * step
         return found
 
 
 def search_mean(
-    problem: PaperProblem, chart: Chart, offset: Tensor, v: Tensor, phi_of: PhiOf, tolerance: float
+    problem: PaperProblem, coordinates: Coordinates, offset: Tensor, v: Tensor, phi_of: PhiOf, tolerance: float
 ) -> Tensor:
     """Return the mean of g at the points, shape (P,), for the best mean of q(theta) that was found.
 
@@ -86,7 +86,7 @@ def search_mean(
     ----------
     problem : PaperProblem
         The data and the model.
-    chart : Chart
+    coordinates : Coordinates
         Coordinates of the mean, with the mean to start from and the covariance that is the metric of the search.
     offset, v : Tensor of shape (P,)
         What J·theta lacks of the mean of g; the variance of g.
@@ -98,26 +98,26 @@ def search_mean(
 
     def value(place: Tensor, m: Tensor, phi: Gamma) -> float:
         # The ELBO but for what the covariance of q(theta) adds, which stays.
-        return elbo(problem, m, v, phi, float((chart.precision * place**2).sum()) / 2)
+        return elbo(problem, m, v, phi, float((coordinates.precision * place**2).sum()) / 2)
 
     def slope_at(place: Tensor, m: Tensor, phi: Gamma) -> Tensor:
-        return chart.rows.transposed_times(slope_of_mean(problem, m, v, phi)) - chart.precision * place
+        return coordinates.rows.transposed_times(slope_of_mean(problem, m, v, phi)) - coordinates.precision * place
 
-    place = chart.place
-    m = offset + chart.rows.times(place)
+    place = coordinates.place
+    m = offset + coordinates.rows.times(place)
     phi = phi_of(m)
     reached, slope = value(place, m, phi), slope_at(place, m, phi)
-    memory = _Memory(chart)
-    for _ in range(_most_steps(*chart.rows.shape)):
+    memory = _Memory(coordinates)
+    for _ in range(_most_steps(*coordinates.rows.shape)):
         direction = memory.direction(slope)
         promise = float(slope @ direction)
         if not promise > 0:
             memory.forget()
-            direction = chart.covariance_times(slope)
+            direction = coordinates.covariance_times(slope)
             promise = float(slope @ direction)
         if not promise > tolerance:
             break
-        change = chart.rows.times(direction)
+        change = coordinates.rows.times(direction)
 
         tried: dict[float, tuple[Tensor, Tensor, Gamma]] = {}
 

@@ -27,7 +27,7 @@ from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.points import build_points
-from neuralsurv.model.prior import GroupedPrior, Held
+from neuralsurv.model.prior import GroupedPrior, PointMass
 from neuralsurv.model.quadrature import RandomLog, Rule, ShiftedLog
 from neuralsurv.progress import bar
 from neuralsurv.solvers.subspace import SubspaceGaussian
@@ -48,7 +48,7 @@ class StreamFit:
 
     Attributes
     ----------
-    phi : Held
+    phi : PointMass
         The hazard scale, which is held.
     theta : SubspaceGaussian
         q(theta).
@@ -68,7 +68,7 @@ class StreamFit:
         What was kept of the weights.
     """
 
-    phi: Held
+    phi: PointMass
     theta: SubspaceGaussian
     theta_star: Tensor
     network: Additive
@@ -271,7 +271,7 @@ class StreamFitter:
         latent, crowded = settled.last[1:3].tolist()
         told = terms.told(settled.sums)
         return StreamFit(
-            phi=Held(model.phi),
+            phi=PointMass(model.phi),
             theta=directions.gaussian(told, settled.log_scales),
             theta_star=mode,
             network=model.network,

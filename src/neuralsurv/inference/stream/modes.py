@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from neuralsurv.inference.stream.fit import StreamFit
-from neuralsurv.model.prior import Held
-from neuralsurv.posterior.concerns import Concern, few_events, near_ceiling, told
+from neuralsurv.model.prior import PointMass
+from neuralsurv.posterior.concerns import Concern, concern_fields, few_events, near_ceiling
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.posterior.mixture import MixedPosterior
@@ -36,7 +36,7 @@ class StreamedModes:
         return parts[0] if len(parts) == 1 else MixedPosterior.of(tuple(parts))
 
     @property
-    def phi_prior(self) -> Held:
+    def phi_prior(self) -> PointMass:
         """The prior of phi, which is held."""
         return self.fits[0].phi
 
@@ -55,7 +55,7 @@ class StreamedModes:
         # That there are few events is true of all modes alike.
         shared = few_events(self.event_weight)
         if len(found) == 1:
-            return replace(first, **told([*shared, *first.concerns]))
+            return replace(first, **concern_fields([*shared, *first.concerns]))
         concerns = [
             replace(concern, text=f"mode {k}: {concern.text}")
             for k, each in enumerate(found, 1)
@@ -71,7 +71,7 @@ class StreamedModes:
             lost_information=max(each.lost_information for each in found),
             scales={name: float(np.exp(np.mean([np.log(each.scales[name]) for each in found]))) for name in names},
             modes=len(found),
-            **told([*shared, *concerns]),
+            **concern_fields([*shared, *concerns]),
         )
 
 
@@ -83,7 +83,7 @@ def _diagnose(fit: StreamFit) -> Diagnostics:
         latent_share=fit.latent_share,
         scales=fit.scales,
         **asdict(fit.solver),
-        **told([*_about_convergence(fit), *near_ceiling(fit.crowded_share)]),
+        **concern_fields([*_about_convergence(fit), *near_ceiling(fit.crowded_share)]),
     )
 
 

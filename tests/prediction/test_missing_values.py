@@ -1,6 +1,7 @@
 """A gap or a level that training rows hardly show: the curve stays among the others, and the band gets wider."""
 
 import copy
+import pickle
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 from neuralsurv import NeuralSurv
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.imputation import IMPUTATIONS
+from neuralsurv.prediction.predictor import Predictor
 
 # Rows of the table, and one gap or rare value in so many of them.
 TABLES = [(60, 25), (100, 25), (100, 100), (228, 228), (400, 25), (400, 100), (1000, 1000)]
@@ -125,7 +127,7 @@ class TestFilled:
             lambda m, p: m.predict_survival(p, [1.0, 5.0]),
             lambda m, p: m.predict_cumulative_hazard(p, [1.0, 5.0]),
             lambda m, p: m.predict_hazard(p, [1.0, 5.0]),
-            lambda m, p: m.predict_g(p, [1.0, 5.0]),
+            lambda m, p: Predictor.from_fitted(m.fitted_, m.draws).g(p, [1.0, 5.0]),
             lambda m, p: m.predict_conditional_survival(p, [3.0, 5.0], 1.0),
             lambda m, p: m.predict_quantile(p, [0.3, 0.5]),
             lambda m, p: m.predict_event_time(p),
@@ -141,6 +143,7 @@ class TestFilled:
         named = frame.groupby(frame.columns[0], sort=False)["filled_in"].first()
         assert named.to_dict() == {"a": "", "b": "age", "c": "", "d": "marker, stage", "e": ""}
         assert found.head(3).filled == ((), ("age",), ())
+        assert pickle.loads(pickle.dumps(found)).filled == found.filled
 
     def test_others_in_the_table_change_nothing(self, model, people):
         alone, found = (model.predict_survival(rows, [1.0, 5.0]).draws for rows in (people.iloc[[1, 3]], people))

@@ -1,4 +1,4 @@
-"""The mean of a Gaussian in coordinates in which a search for a better one is cheap."""
+"""Coordinates of the weights in which the mean of a Gaussian can be searched at little cost."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from neuralsurv.solvers.rows import Rows
 
 
 @dataclass(frozen=True)
-class Chart:
-    """Coordinates z of theta, with J·theta = rows·z, of which the prior is a Gaussian with a diagonal precision.
+class Coordinates:
+    """Coordinates z of theta, with J·theta = rows·z and independent zero-mean Gaussians as the prior of z.
 
     A product with its rows costs O(P r), where the solver's own step costs O(P r²).
 
