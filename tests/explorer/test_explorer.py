@@ -9,7 +9,7 @@ from matplotlib import image
 
 from browser import CHROMIUM, Browser
 from explorer.own_site import READY, Site
-from neuralsurv.service.features import features_of
+from neuralsurv.service.covariates import covariates_of
 from service.small_service import model, table, write
 
 if CHROMIUM is None and not os.environ.get("CI"):
@@ -207,7 +207,7 @@ class TestOvertakenAnswers:
             for key in value:
                 page.press(key)
                 time.sleep(pause)
-        typical = {feature.column.name: feature.sent for feature in features_of(model().encoding_)}
+        typical = {feature.column.name: feature.sent for feature in covariates_of(model().encoding_)}
         found = model().predict_rmst(table({**typical, "age": 58.0}), model().time_scale_).median.iloc[0]
         page.wait(f"document.querySelector('#numbers').textContent.includes('{float(f'{found:.3g}'):g} (')")
         settle(page)
@@ -319,7 +319,7 @@ class TestComparing:
         place = page.run("document.querySelector('#survival .values span').textContent")
         at = float(place.split()[-1])
         varied = text(page, "#vary .values")
-        typical = {feature.column.name: feature.sent for feature in features_of(model().encoding_)}
+        typical = {feature.column.name: feature.sent for feature in covariates_of(model().encoding_)}
         found = model().predict_survival(table({**typical, "age": 60.0}), [at])
         # The time is shown with three digits, so the share may be off by one.
         shown = int(varied.split(": ")[1].split(" %")[0])

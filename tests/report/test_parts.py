@@ -9,11 +9,11 @@ from lifelines import KaplanMeierFitter
 
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
-from neuralsurv.report.build import PaperChoices, build
-from neuralsurv.report.cohort_part import describe_cohort, describe_covariates
+from neuralsurv.report.build import ReportOptions, build
+from neuralsurv.report.caveats import caveats, same_as_training
+from neuralsurv.report.cohort_description import describe_cohort, describe_covariates
 from neuralsurv.report.effects import covariate_effects
-from neuralsurv.report.people import choose_people
-from neuralsurv.report.words import same_as_training, warnings_in_words
+from neuralsurv.report.individuals import choose_people
 from report.small_report import EVIL, cohort, make, model, report
 
 
@@ -113,7 +113,7 @@ def test_what_the_model_is_least_sure_of():
 
 
 def test_unusual_values_are_named():
-    from neuralsurv.report.people import _unusual
+    from neuralsurv.report.individuals import _unusual
 
     frame, _ = cohort()
     odd = frame.copy()
@@ -140,7 +140,7 @@ def said(outcome=None, frame=None, accuracy=None, horizon=1.0, diagnostics=None)
     if diagnostics is not None:
         one.fitted_ = replace(one.fitted_, diagnostics=replace(one.diagnostics_, **diagnostics))
     return " ".join(
-        warnings_in_words(one, outcome or cohort()[1], cohort()[0] if frame is None else frame,
+        caveats(one, outcome or cohort()[1], cohort()[0] if frame is None else frame,
                           accuracy or report().accuracy, horizon)
     )  # fmt: skip
 
@@ -186,7 +186,7 @@ def test_few_events_for_many_covariates():
 
     one = copy(model())
     one.fitted_ = replace(one.fitted_, training={**one.training_, "events": 20})
-    words = " ".join(warnings_in_words(one, cohort()[1], cohort()[0], report().accuracy, 1.0))
+    words = " ".join(caveats(one, cohort()[1], cohort()[0], report().accuracy, 1.0))
     columns = len(one.encoding_.outputs)
     assert f"fitted to 20 events with {columns} encoded covariates, fewer than ten for each" in words
 
@@ -229,7 +229,7 @@ def test_rows_without_an_event():
     frame, outcome = cohort()
     none = Outcome.from_arrays(outcome.time, np.zeros(60))
     with pytest.raises(InputError, match="none of the 60 rows has an event; there is nothing to compare"):
-        build(model(), frame, none, [""] * 60, PaperChoices(), lambda done, words: None)
+        build(model(), frame, none, [""] * 60, ReportOptions(), lambda done, words: None)
 
 
 def test_evil_is_a_covariate():

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from neuralsurv.report.svg import Chart, number, stepped, ticks
+from neuralsurv.report.svg import SvgChart, number, stepped, ticks
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_steps_hold_their_value_up_to_the_next():
     assert list(zip(x, y, strict=True)) == [(0, 1), (1, 1), (1, 0.5), (3, 0.5), (3, 0.2)]
 
 
-def chart() -> Chart:
-    return Chart((0.0, 10.0), (0.0, 1.0), "time", "survival", "A picture of <something> & more")
+def chart() -> SvgChart:
+    return SvgChart((0.0, 10.0), (0.0, 1.0), "time", "survival", "A picture of <something> & more")
 
 
 def points(svg: str) -> list[list[tuple[float, float]]]:
@@ -74,7 +74,7 @@ def test_pictures_are_well_formed_and_escaped():
     assert root.get("role") == "img"
     assert len(root.findall(".//rect")) == 2
     assert len(root.findall("./line[@class='rule']")) == 3
-    rows = Chart((-1.0, 1.0), (0.0, 1.0), "change", "", "Effects", ["first", "second <"])
+    rows = SvgChart((-1.0, 1.0), (0.0, 1.0), "change", "", "Effects", ["first", "second <"])
     rows.intervals([0.1, 0.2], [0.0, -1.0], [0.5, 1.0], 0, ["x", "y"])
     root = ElementTree.fromstring(rows.svg())
     texts = [text.text for text in root.findall("./text")]

@@ -93,7 +93,7 @@ def demo(
     rows: Annotated[int, typer.Option("--rows", help="Rows of the cohort.", min=10)] = 150,
 ) -> None:
     """Fit a small simulated cohort and draw its curves beside the truth."""
-    from neuralsurv.cli.demo import main
+    from neuralsurv.cli.commands.demo import main
 
     main(["--out", str(out), "--rows", str(rows)])
 
@@ -146,17 +146,17 @@ def fit(
     Text columns become indicators, gaps are filled and marked, and columns that cannot be used are left out; the
     command says so for each.
     """
-    from neuralsurv.cli import stream_fitting
-    from neuralsurv.cli.fitting import run
+    from neuralsurv.cli.commands import fit_stream
+    from neuralsurv.cli.commands.fit import run
 
     settings, found = _settings(locals(), config)
     model = {**found.model, **model_settings(preset, hidden, seed, draws, setting)}
-    streamed = stream_fitting.StreamSettings(
+    streamed = fit_stream.StreamSettings(
         stream, method, passes, training_passes, batch_size, modes, checkpoint, own_rows
     )
     if streamed.wanted:
         messages = Messages(machine=json, quiet=quiet)
-        stream_fitting.run(settings, streamed, model, out or found.out, force=force, messages=messages)
+        fit_stream.run(settings, streamed, model, out or found.out, force=force, messages=messages)
         return
     streamed.check_unused()
     run(settings, model, out or found.out, write_config, force=force, messages=Messages(machine=json, quiet=quiet))
@@ -204,7 +204,7 @@ def evaluate(
 
     Folds hold whole subjects where --id is given. Nothing is saved but the scores.
     """
-    from neuralsurv.cli.evaluating import Plan, run
+    from neuralsurv.cli.commands.evaluate import Plan, run
 
     settings, found = _settings(locals(), config)
     model = {**found.model, **model_settings(preset, hidden, seed, draws, setting)}
@@ -234,12 +234,12 @@ def predict(
     json: a.Json = False,
 ) -> None:
     """Predict for the rows of a table, with intervals, as numbers or as a picture."""
-    from neuralsurv.cli.predicting import Question, run
+    from neuralsurv.cli.commands.predict import PredictOptions, run
 
     table = DataSettings(
         file=data, id=id, separator=separator, decimal=decimal, encoding=encoding, missing=tuple(missing or ())
     )
-    question = Question(quantity, times, given, horizon, share, level)
+    question = PredictOptions(quantity, times, given, horizon, share, level)
     said = Messages(machine=json, quiet=quiet)
     run(model, table, question, out, picture=picture, force=force, messages=said)
 
@@ -280,7 +280,7 @@ def report(
 
     The columns of the outcome are those of the fit, unless others are named.
     """
-    from neuralsurv.cli.reporting import Wishes, run
+    from neuralsurv.cli.commands.report import Wishes, run
 
     none: dict[str, Any] = {"features": None, "drop": None, "categorical": None}
     settings, _ = _settings({**locals(), **none}, None)
@@ -303,9 +303,9 @@ def explore(
 
     The page runs on this machine and needs no network. Stop it with Ctrl-C.
     """
-    from neuralsurv.cli.serving import ServiceWishes, run
+    from neuralsurv.cli.commands.serve import ServiceOptions, run
 
-    wishes = ServiceWishes(host, port, token_file, no_token, explorer=True, browser=not no_browser)
+    wishes = ServiceOptions(host, port, token_file, no_token, explorer=True, browser=not no_browser)
     run(model, wishes, messages=Messages(machine=json, quiet=quiet))
 
 
@@ -331,17 +331,17 @@ def serve(
     Only this machine can reach it unless --host says otherwise. A new model file in the old place is taken up without
     a restart.
     """
-    from neuralsurv.cli.serving import ServiceWishes, run
+    from neuralsurv.cli.commands.serve import ServiceOptions, run
 
     limits = {"body_bytes": max_bytes, "people": max_people, "times": max_times, "seconds": timeout}
-    wishes = ServiceWishes(host, port, token_file, no_token, tuple(name or ()), threads, limits, explorer=explorer)
+    wishes = ServiceOptions(host, port, token_file, no_token, tuple(name or ()), threads, limits, explorer=explorer)
     run(model, wishes, messages=Messages(machine=json, quiet=quiet))
 
 
 @app.command(epilog=_EPILOG)
 def inspect(model: a.Model, json: a.Json = False) -> None:
     """Show what a model file holds: its data, columns, choices, convergence and warnings."""
-    from neuralsurv.cli.inspecting import run
+    from neuralsurv.cli.commands.inspect import run
 
     run(model, messages=Messages(machine=json))
 

@@ -7,8 +7,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from neuralsurv.cli.cohort import CohortTable
 from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.tables.survival_table import SurvivalTable
 from neuralsurv.data.features import Encoding
 from neuralsurv.errors import NeuralSurvWarning
 from neuralsurv.estimator.fit_kinds import CHOICES
@@ -33,7 +33,7 @@ def estimator_arguments(given: dict[str, Any]) -> dict[str, Any]:
     return {"random_state": 0, **values}
 
 
-def warn_of_large_file(cohort: CohortTable, parameters: dict[str, Any], messages: Messages) -> None:
+def warn_of_large_file(cohort: SurvivalTable, parameters: dict[str, Any], messages: Messages) -> None:
     """Say before a long fit that the file it ends in will be large, and what makes it so."""
     model = NeuralSurv(**parameters)
     chosen = {name: value for name, value in model.get_params().items() if name in CHOICES}
@@ -51,7 +51,7 @@ def warn_of_large_file(cohort: CohortTable, parameters: dict[str, Any], messages
         )
 
 
-def fitted(cohort: CohortTable, parameters: dict[str, Any], messages: Messages) -> NeuralSurv:
+def fitted(cohort: SurvivalTable, parameters: dict[str, Any], messages: Messages) -> NeuralSurv:
     """Fit the estimator to a table, and pass its warnings on."""
     model = NeuralSurv(**parameters, verbose=messages.progress)
     with warnings.catch_warnings(record=True) as caught:

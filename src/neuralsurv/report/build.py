@@ -13,10 +13,17 @@ from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.report.accuracy import Accuracy, measure
-from neuralsurv.report.cohort_part import CohortPart, describe_cohort, describe_covariates
+from neuralsurv.report.caveats import caveats
+from neuralsurv.report.cohort_description import CohortDescription, describe_cohort, describe_covariates
 from neuralsurv.report.effects import Effect, covariate_effects
-from neuralsurv.report.people import LeastSure, Shown, check_people, choose_people, least_sure, show_people
-from neuralsurv.report.words import warnings_in_words
+from neuralsurv.report.individuals import (
+    LeastCertain,
+    ShownPeople,
+    check_people,
+    choose_people,
+    least_certain,
+    show_people,
+)
 
 _TIMES = 101
 _MOST_AVERAGED = 40
@@ -24,7 +31,7 @@ _MOST_DRAWS = 300
 
 
 @dataclass(frozen=True)
-class PaperChoices:
+class ReportOptions:
     """What a reader may choose.
 
     Attributes
@@ -58,9 +65,9 @@ class PaperChoices:
 class Report:
     """Everything that a page shows, as numbers and words."""
 
-    choices: PaperChoices
+    choices: ReportOptions
     horizon: float
-    cohort: CohortPart
+    cohort: CohortDescription
     covariates: list[tuple[str, str, str]]
     scored: int
     times: np.ndarray
@@ -68,11 +75,11 @@ class Report:
     summary: tuple[tuple[str, str, str], ...]
     elbo: np.ndarray
     last_training: float
-    shown: Shown
+    shown: ShownPeople
     accuracy: Accuracy
     effects: list[Effect]
     averaged: int
-    unsure: LeastSure
+    unsure: LeastCertain
     warnings: list[str]
 
 
@@ -81,7 +88,7 @@ def build(
     frame: pd.DataFrame,
     outcome: Outcome,
     labels: list[str],
-    choices: PaperChoices,
+    choices: ReportOptions,
     advance: Callable[[int, str], None],
 ) -> Report:
     """Work out a report.
@@ -96,7 +103,7 @@ def build(
         Their outcomes.
     labels : list of str
         What the rows are called.
-    choices : PaperChoices
+    choices : ReportOptions
         What the reader chose.
     advance : callable
         Told the number of finished steps, of five, and a few words.
@@ -148,8 +155,8 @@ def build(
         accuracy=accuracy,
         effects=effects,
         averaged=len(averaged),
-        unsure=least_sure(model, people, names, mean, band, times[inside]),
-        warnings=warnings_in_words(model, outcome, frame, accuracy, horizon),
+        unsure=least_certain(model, people, names, mean, band, times[inside]),
+        warnings=caveats(model, outcome, frame, accuracy, horizon),
     )
     advance(5, "people")
     return report

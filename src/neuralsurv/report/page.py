@@ -10,7 +10,7 @@ import numpy as np
 
 from neuralsurv.report import charts
 from neuralsurv.report.build import Report
-from neuralsurv.report.svg import Chart, number
+from neuralsurv.report.svg import SvgChart, number
 
 # Nothing may be fetched, whatever a name in the data tries to smuggle in.
 _POLICY = (
@@ -68,7 +68,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Seque
     return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _figure(chart: Chart, caption: str, *, small: bool = False) -> str:
+def _figure(chart: SvgChart, caption: str, *, small: bool = False) -> str:
     legend = "".join(
         f'<li data-series="{k}"><svg class="key" viewBox="0 0 22 8" aria-hidden="true">'
         f'<line class="line {style}" x1="1" x2="21" y1="4" y2="4"/></svg>{html.escape(name)}</li>'

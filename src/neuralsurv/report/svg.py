@@ -37,7 +37,7 @@ def number(value: float) -> str:
 
 
 @dataclass
-class Chart:
+class SvgChart:
     """A picture with two axes.
 
     Parameters

@@ -18,7 +18,7 @@ from neuralsurv.posterior.gaussian import Draws
 from neuralsurv.prediction.prediction import Prediction
 from neuralsurv.prediction.predictor import Predictor
 from neuralsurv.service.model_watch import ReadyModel
-from neuralsurv.service.people import outside_training
+from neuralsurv.service.people_table import outside_training
 
 ALONG_TIMES = ("survival", "hazard", "cumulative_hazard")
 # Curves of up to this many numbers (32 MiB) are kept while one question is answered.
@@ -53,7 +53,7 @@ class Deadline:
 
 
 @dataclass(frozen=True)
-class RememberingPredictor(Predictor):
+class CachingPredictor(Predictor):
     """A predictor for one question that keeps its last curves.
 
     Quantiles, restricted means and event times are read off the same curves, and these are most of the work.
@@ -62,7 +62,7 @@ class RememberingPredictor(Predictor):
     memory: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, predictor: Predictor) -> RememberingPredictor:
+    def of(cls, predictor: Predictor) -> CachingPredictor:
         """Return one that predicts the same."""
         return cls(**{item.name: getattr(predictor, item.name) for item in fields(predictor)})
 
@@ -123,7 +123,7 @@ def answer(ready: ReadyModel, question: Question, deadline: Deadline) -> dict[st
         When to give up; it is looked at between blocks of people.
     """
     people: list[dict[str, Any]] = [{} for _ in range(len(question.people))]
-    predictor = RememberingPredictor.of(ready.predictor)
+    predictor = CachingPredictor.of(ready.predictor)
     for name in question.quantities:
         deadline.check()
         found = _predict(predictor, question, name)
@@ -131,7 +131,7 @@ def answer(ready: ReadyModel, question: Question, deadline: Deadline) -> dict[st
         for row, person in enumerate(people):
             person[name] = {key: table[row] for key, table in tables.items()}
     filled = ready.predictor.encoding.filled(ready.predictor.encode(question.people).numpy())
-    for row, outside in enumerate(outside_training(question.people, ready.features)):
+    for row, outside in enumerate(outside_training(question.people, ready.covariates)):
         people[row]["outside_training"] = outside
         people[row]["filled_in"] = list(filled[row]) if filled else []
     last = ready.predictor.time_scale

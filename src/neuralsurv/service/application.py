@@ -20,14 +20,14 @@ from starlette.responses import Response
 from neuralsurv import __version__
 from neuralsurv.errors import ColumnError, InputError, OutOfTimeError
 from neuralsurv.service.answers import ALONG_TIMES, Deadline, Question, answer
-from neuralsurv.service.gate import FAULT, Access, Gate
 from neuralsurv.service.limits import FARTHEST, Limits
-from neuralsurv.service.metrics import CONTENT_TYPE, Metrics
+from neuralsurv.service.middleware import FAULT, Access, Middleware
 from neuralsurv.service.model_watch import ModelWatch, ReadyModel
 from neuralsurv.service.openapi import openapi_document, request_body
-from neuralsurv.service.people import people_table
+from neuralsurv.service.people_table import people_table
 from neuralsurv.service.problems import problem
-from neuralsurv.service.reading import read_request
+from neuralsurv.service.prometheus_metrics import CONTENT_TYPE, PrometheusMetrics
+from neuralsurv.service.request_parsing import read_request
 from neuralsurv.service.schemas import Health, ModelDescription, PredictRequest, PredictResponse, problem_responses
 
 log = logging.getLogger("neuralsurv.service")
@@ -51,7 +51,7 @@ class Service:
     def __init__(self, watch: ModelWatch, limits: Limits, threads: int) -> None:
         self.watch = watch
         self.limits = limits
-        self.metrics = Metrics()
+        self.metrics = PrometheusMetrics()
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="predict")
         self._working = 0
         self.note_model()
@@ -98,7 +98,7 @@ class Service:
     def _work(self, ready: ReadyModel, body: bytes, state: State) -> bytes:
         deadline: Deadline = state.deadline
         deadline.check()
-        asked = read_request(body, self.limits, ready.features)
+        asked = read_request(body, self.limits, ready.covariates)
         state.people = len(asked.people)
         content = answer(ready, _question(ready, asked), deadline)
         deadline.check()
@@ -114,7 +114,7 @@ class Service:
             "fingerprint": ready.fingerprint,
             "loaded": ready.since.isoformat(timespec="seconds"),
             "version": __version__,
-            "features": [feature.described() for feature in ready.features],
+            "features": [covariate.described() for covariate in ready.covariates],
             "last_training_time": model.time_scale_,
             "hazard_at_zero": model.posterior_.rho == 1,
             "roles": model.columns_,
@@ -147,7 +147,7 @@ def create_app(
     threads: int = 1,
     look_every: float = 1.0,
     page: Callable[[FastAPI], tuple[str, ...]] | None = None,
-) -> Gate:
+) -> Middleware:
     """Return the service as an ASGI application.
 
     Parameters
@@ -185,7 +185,7 @@ def create_app(
     _add_errors(app)
     if page is not None:
         access = Access(access.token, access.hosts, (*access.open_paths, *page(app)))
-    return Gate(app, access, limits, service.metrics, _PATHS)
+    return Middleware(app, access, limits, service.metrics, _PATHS)
 
 
 def _question(ready: ReadyModel, asked: PredictRequest) -> Question:
@@ -194,7 +194,7 @@ def _question(ready: ReadyModel, asked: PredictRequest) -> Question:
         raise InputError(f"times: {along[0]} needs at least one time.")
     _check_far(asked, ready.predictor.time_scale)
     return Question(
-        people=people_table(asked.people, ready.features),
+        people=people_table(asked.people, ready.covariates),
         times=tuple(asked.times),
         quantities=tuple(dict.fromkeys(asked.quantities)),
         shares=tuple(asked.shares),

@@ -15,8 +15,8 @@ from neuralsurv.errors import NeuralSurvError, StorageError
 from neuralsurv.estimator.model_file import load
 from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.prediction.predictor import Predictor
-from neuralsurv.service.features import Feature, features_of
-from neuralsurv.service.people import Value, people_table
+from neuralsurv.service.covariates import Covariate, covariates_of
+from neuralsurv.service.people_table import Value, people_table
 
 # Draws are held between requests up to this many numbers (512 MiB); making them anew is most of a small prediction.
 _HOLD_NUMBERS = 2**26
@@ -37,7 +37,7 @@ class ReadyModel:
         The model.
     predictor : Predictor
         What predicts, with its draws held.
-    features : tuple of Feature
+    covariates : tuple of Covariate
         Its covariates.
     fingerprint : str
         SHA-256 of the file.
@@ -47,13 +47,13 @@ class ReadyModel:
 
     model: NeuralSurv
     predictor: Predictor
-    features: tuple[Feature, ...]
+    covariates: tuple[Covariate, ...]
     fingerprint: str
     since: datetime
 
     def typical_person(self) -> dict[str, Value]:
         """Return somebody in the middle of the training data, as a client would send them."""
-        return {feature.column.name: feature.sent for feature in self.features}
+        return {covariate.column.name: covariate.sent for covariate in self.covariates}
 
 
 class ModelWatch:
@@ -127,9 +127,9 @@ def _ready(model: NeuralSurv, fingerprint: str) -> ReadyModel:
     predictor = model._predictor()
     if predictor.count * predictor.posterior.network.size <= _HOLD_NUMBERS:
         predictor = replace(predictor, held=predictor.draws())
-    ready = ReadyModel(model, predictor, features_of(model.encoding_), fingerprint, datetime.now(UTC))
+    ready = ReadyModel(model, predictor, covariates_of(model.encoding_), fingerprint, datetime.now(UTC))
     # A model that cannot answer for a typical person is no good; and the first request should not pay for warming up.
-    _ = predictor.survival(people_table([ready.typical_person()], ready.features), [model.time_scale_]).mean
+    _ = predictor.survival(people_table([ready.typical_person()], ready.covariates), [model.time_scale_]).mean
     return ready
 
 

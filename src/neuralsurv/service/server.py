@@ -14,7 +14,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from neuralsurv.service.gate import Gate
+from neuralsurv.service.middleware import Middleware
 
 log = logging.getLogger("neuralsurv.service")
 
@@ -41,7 +41,7 @@ def most_connections() -> int:
     return _MOST if allowed == resource.RLIM_INFINITY else min(_MOST, max(16, allowed - _RESERVE))
 
 
-class Seldom:
+class RateLimitedWarning:
     """Logs a warning at most once a minute, however often it is told to."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Seldom:
             log.warning(text, *values)
 
 
-_CROWDED, _NO_FILES = Seldom(), Seldom()
+_CROWDED, _NO_FILES = RateLimitedWarning(), RateLimitedWarning()
 
 
 class Connection(H11Protocol):
@@ -132,11 +132,11 @@ class Server(uvicorn.Server):
 
     Parameters
     ----------
-    app : Gate
+    app : Middleware
         The service.
     """
 
-    def __init__(self, app: Gate) -> None:
+    def __init__(self, app: Middleware) -> None:
         self._app = app
         super().__init__(
             uvicorn.Config(

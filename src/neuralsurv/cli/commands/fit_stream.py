@@ -1,0 +1,251 @@
+"""``neuralsurv fit --stream``: rows stream from Parquet files, in one process or in many that torchrun has started."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.output_files import file_size, reserved
+from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.tables.covariate_checks import many_levels
+from neuralsurv.cli.tables.suspect_values import code_warnings, refuse_decimal_commas, row_number_columns
+from neuralsurv.errors import InputError, NeuralSurvWarning, ProcessLostError
+from neuralsurv.names import check_known
+
+if TYPE_CHECKING:
+    from neuralsurv.data.stream.batches import ParquetSource
+
+# How pandas calls an index without a name in a file.
+_INDEX = re.compile(r"__index_level_\d+__$")
+# What a table that is read as a whole can have and a stream cannot.
+_NOT_STREAMED = ("id", "event_values", "start_date", "end_date", "entry_date", "unit", "date_format", "categorical",
+                 "missing", "separator", "decimal", "encoding", "drop_missing_outcome",
+                 "zero_times")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """How a streamed fit was asked for.
+
+    Attributes
+    ----------
+    asked : bool
+        Whether ``--stream`` was given.
+    method : str
+        ``auto``, ``exact`` or ``mini-batch``.
+    passes, training_passes, batch_size, modes : int or None
+        Passes, rows of a step, and modes; the estimator's own if None.
+    checkpoint : Path or None
+        Where the state is saved.
+    own_rows : bool
+        Whether every process reads files of its own.
+    """
+
+    asked: bool = False
+    method: str = "auto"
+    passes: int | None = None
+    training_passes: int | None = None
+    batch_size: int | None = None
+    modes: int | None = None
+    checkpoint: Path | None = None
+    own_rows: bool = False
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the rows stream: asked for, or because there are several processes."""
+        return self.asked or processes() > 1
+
+    def check_unused(self) -> None:
+        """Refuse settings of a stream where there is none."""
+        if self != StreamSettings():
+            raise InputError(
+                "--method, --passes, --training-passes, --batch-size, --modes, --checkpoint and --own-rows are for "
+                "rows that stream; add --stream."
+            )
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of ``fit_stream``."""
+        given = {name: getattr(self, name) for name in ("passes", "training_passes", "batch_size", "modes")}
+        return {
+            "method": self.method,
+            "checkpoint": self.checkpoint,
+            "shards": "own" if self.own_rows else "shared",
+            **{name: value for name, value in given.items() if value is not None},
+        }
+
+
+def processes() -> int:
+    """Return how many processes torchrun has started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+
+
+def run(
+    settings: DataSettings,
+    stream: StreamSettings,
+    given: dict[str, Any],
+    out: Path | None,
+    *,
+    force: bool,
+    messages: Messages,
+) -> None:
+    """Fit a model to Parquet files that are read as a stream, and save it.
+
+    Parameters
+    ----------
+    settings : DataSettings
+        The files and their columns.
+    stream : StreamSettings
+        How to go through the rows.
+    given : dict
+        Arguments of the estimator that were set.
+    out : Path or None
+        Where the model goes; process 0 writes it.
+    force : bool
+        Whether a file may be replaced.
+    messages : Messages
+        Where to say what is done; process 0 alone speaks.
+    """
+    first = int(os.environ.get("RANK", "0")) == 0
+    if out is None:
+        raise InputError("say where the model goes: --out m.neuralsurv.")
+    # Process 0 alone writes.
+    with reserved(out if first else None, force=force):
+        _fit(settings, stream, given, out, force=force, messages=messages)
+
+
+def _fit(
+    settings: DataSettings,
+    stream: StreamSettings,
+    given: dict[str, Any],
+    out: Path,
+    *,
+    force: bool,
+    messages: Messages,
+) -> None:
+    first = int(os.environ.get("RANK", "0")) == 0
+    features = _features(settings, messages if first else Messages(quiet=True))
+    from neuralsurv.cli.modelling import estimator_arguments
+    from neuralsurv.estimator.model_file import save
+    from neuralsurv.estimator.neuralsurv import NeuralSurv
+
+    model = NeuralSurv(**estimator_arguments(given), verbose=messages.progress)
+    began = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught, _told_to_stop(stream.checkpoint):
+        warnings.simplefilter("always", NeuralSurvWarning)
+        model.fit_stream(
+            str(settings.file),
+            time=str(settings.time),
+            event=str(settings.event),
+            entry=settings.entry,
+            weight=settings.weight,
+            features=features,
+            **stream.arguments(),
+        )
+    seconds = time.perf_counter() - began
+    if not first:
+        return
+    for item in caught:
+        if issubclass(item.category, NeuralSurvWarning):
+            messages.warn(str(item.message))
+    rows, events = model.training_["rows"], model.training_["events"]
+    messages.note(f"{settings.event}: 1 ({events}) → event; 0 ({rows - events}) → censored.")
+    save(model, out, replace=force)
+    messages.say(str(model.summary()).partition("\n\nWarnings")[0])
+    shared = f" by {processes()} processes" if processes() > 1 else ""
+    messages.say(f"\nfitted{shared} in {seconds:.1f} s; wrote {out} ({file_size(out)})")
+    messages.result(
+        model=str(out),
+        rows=model.training_["rows"],
+        events=model.training_["events"],
+        processes=processes(),
+        seconds=round(seconds, 3),
+        converged=model.diagnostics_.converged,
+        elbo=float(model.elbo_[-1]),
+    )
+
+
+def _features(settings: DataSettings, messages: Messages) -> list[str]:
+    """Return the covariates, by the columns of the first file; a wrong name is found before any row is read."""
+    if settings.file is None:
+        raise InputError("there is no data file; name a Parquet file, a folder or a pattern in quotes.")
+    for role in ("time", "event"):
+        if getattr(settings, role) is None:
+            raise InputError(f"say which column holds the {role}: --{role} COLUMN.")
+    unused = [name for name in _NOT_STREAMED if getattr(settings, name) != getattr(DataSettings(), name)]
+    if unused:
+        shown = ", ".join(_option(name) for name in unused)
+        raise InputError(f"{shown} cannot be used with --stream: prepare the columns before you write Parquet.")
+    from neuralsurv.data.stream.batches import ParquetSource, open_source
+
+    source = open_source(str(settings.file))
+    assert isinstance(source, ParquetSource)
+    known = source.column_names()
+    outcome = {role: getattr(settings, role) for role in ("time", "event", "entry", "weight")}
+    for role, name in outcome.items():
+        if name is not None:
+            check_known(name, known, what="column", where=f"--{role}")
+    for many in ("features", "drop"):
+        for name in getattr(settings, many):
+            check_known(name, known, what="column", where=f"--{many}")
+    wanted = settings.features or tuple(known)
+    features = [name for name in wanted if name not in outcome.values() and name not in settings.drop]
+    return _looked_at(source, features, settings, messages)
+
+
+def _looked_at(source: ParquetSource, features: list[str], settings: DataSettings, messages: Messages) -> list[str]:
+    """Return the covariates without row numbers, after a look at the first rows for what is probably a mistake."""
+    # An index that pandas has written beside the columns is no column when it is read back.
+    hidden = [name for name in features if _INDEX.match(name)]
+    for name in hidden:
+        messages.note(f"left out column {name!r}: it is the index of the table that was written.")
+    features = [name for name in features if name not in hidden]
+    first = next(iter(source.chunks(lambda number: number == 0, features)), None)
+    if first is None:
+        return features
+    found = {name: told for name, told in row_number_columns(first.frame).items() if name not in settings.features}
+    for told in found.values():
+        messages.note(told)
+    features = [name for name in features if name not in found]
+    head = first.frame[features]
+    refuse_decimal_commas(head, text_file=False, categorical=False)
+    for told in [*many_levels(head), *code_warnings(head, flag=False)]:
+        messages.warn(told)
+    return features
+
+
+def _option(name: str) -> str:
+    return "--event-value" if name == "event_values" else "--" + name.replace("_", "-")
+
+
+@contextmanager
+def _told_to_stop(checkpoint: Path | None) -> Iterator[None]:
+    """Say why a process of several ends when torchrun stops it, because another one is gone."""
+    if processes() == 1:
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        kept = ""
+        if checkpoint is not None:
+            written = checkpoint.exists()
+            kept = f"; the checkpoint {str(checkpoint)!r} is intact" if written else "; no checkpoint was written yet"
+        raise ProcessLostError(
+            f"process {os.environ['RANK']} of {processes()} was told to stop, most likely because another one is "
+            f"gone{kept}. Start the command again, with any number of processes."
+        )
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

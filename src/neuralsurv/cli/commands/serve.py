@@ -1,0 +1,251 @@
+"""``neuralsurv serve`` and ``neuralsurv explore``."""
+
+from __future__ import annotations
+
+import gc
+import html
+import ipaddress
+import logging
+import os
+import socket
+import sys
+import tempfile
+import threading
+import webbrowser
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neuralsurv.cli.messages import Messages
+from neuralsurv.errors import InputError
+
+if TYPE_CHECKING:
+    from neuralsurv.service.limits import Limits
+
+TOKEN_VARIABLE = "NEURALSURV_TOKEN"
+_SHORTEST_TOKEN = 16
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+# How long a browser may take to start and read a file.
+_SECONDS_TO_OPEN = 60.0
+_SECONDS_TO_STOP = 5.0
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """How a model is served.
+
+    Attributes
+    ----------
+    host : str
+        Address to listen on.
+    port : int
+        Port to listen on; 0 takes a free one.
+    token_file : Path, optional
+        File with the token.
+    no_token : bool
+        Whether other machines may ask without a token.
+    names : tuple of str
+        Host names under which the service may be called.
+    threads : int, optional
+        Predictions at the same time.
+    limits : dict
+        Limits of requests that are not the usual ones, by name.
+    explorer : bool
+        Whether the page is there too.
+    browser : bool
+        Whether to open it.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token_file: Path | None = None
+    no_token: bool = False
+    names: tuple[str, ...] = ()
+    threads: int | None = None
+    limits: dict[str, Any] = field(default_factory=dict)
+    explorer: bool = False
+    browser: bool = False
+
+
+def run(path: Path, wishes: ServiceOptions, *, messages: Messages) -> None:
+    """Serve a model until the process is told to stop.
+
+    Parameters
+    ----------
+    path : Path
+        The model file.
+    wishes : ServiceOptions
+        How.
+    messages : Messages
+        Where to say what is going on.
+    """
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"this needs {error.name}: pip install 'neuralsurv[serve]'.") from error
+    from neuralsurv.explorer.routes import add_page
+    from neuralsurv.service.application import create_app
+    from neuralsurv.service.limits import Limits
+    from neuralsurv.service.middleware import Access
+    from neuralsurv.service.model_watch import ModelWatch
+    from neuralsurv.service.server import Server, most_connections
+
+    token = read_token(wishes.token_file)
+    loopback = is_loopback(wishes.host)
+    if not loopback and token is None and not wishes.no_token:
+        raise InputError(
+            f"--host {wishes.host} can be reached from other machines; set a token ({TOKEN_VARIABLE} or --token-file), "
+            "or say --no-token."
+        )
+    limits = Limits(**wishes.limits)
+    # The others are for clients that are told to come back later, and for /health.
+    limits = replace(limits, waiting=min(limits.waiting, most_connections() // 2))
+    names = wishes.names or (_LOOPBACK_NAMES if loopback else None)
+    hosts = None if names is None else tuple(name.lower() for name in names)
+    watch = ModelWatch(path)
+    threads = wishes.threads or min(4, os.cpu_count() or 1)
+    app = create_app(
+        watch,
+        access=Access(token, hosts),
+        limits=limits,
+        threads=threads,
+        page=add_page if wishes.explorer else None,
+    )
+    _log_to_stderr(quiet=messages.quiet)
+    for text in watch.current.model.diagnostics_.messages:
+        messages.warn(text)
+    with _listening(wishes.host, wishes.port) as place:
+        address = url(wishes.host, place.getsockname()[1])
+        _announce(address, watch.path, wishes, token, limits, messages)
+        ended = threading.Event()
+        opening = threading.Thread(target=_open_page, args=(address, token, ended), daemon=True)
+        if wishes.browser:
+            # The socket listens already, so the page waits for the server and not the other way round.
+            opening.start()
+        # Else the objects of all the libraries are searched for garbage again and again while a large request is read.
+        gc.collect()
+        gc.freeze()
+        try:
+            Server(app).run(sockets=[place])
+        except KeyboardInterrupt:
+            # An interrupt is how a service is meant to end.
+            messages.say("stopped")
+        finally:
+            ended.set()
+            if wishes.browser:
+                opening.join(_SECONDS_TO_STOP)
+
+
+def _announce(
+    address: str, path: Path, wishes: ServiceOptions, token: str | None, limits: Limits, messages: Messages
+) -> None:
+    if wishes.explorer:
+        messages.say(f"exploring {path.name} at {_page_address(address, token)}")
+    else:
+        messages.say(f"serving {path.name} at {address}")
+    guard = "with a token" if token is not None else "without a token"
+    messages.say(f"{guard}, up to {limits.people} people and {limits.times} times a request; stop with Ctrl-C")
+    messages.result(url=address, model=str(path), token=token is not None, explorer=wishes.explorer)
+    sys.stdout.flush()
+
+
+def _page_address(address: str, token: str | None) -> str:
+    # What follows the # never leaves the browser, so the token is in no log.
+    return f"{address}/" if token is None else f"{address}/#token={token}"
+
+
+def _open_page(address: str, token: str | None, ended: threading.Event) -> None:
+    """Open the page in a browser.
+
+    Other users of a machine see the options of a process, also those of a browser that is started, so a token goes
+    there through a file that only this user can read. It is gone a minute later, or when the service ends.
+    """
+    if token is None:
+        webbrowser.open(_page_address(address, token))
+        return
+    with tempfile.TemporaryDirectory(prefix="neuralsurv-") as folder:
+        page = Path(folder) / "explorer.html"
+        there = html.escape(_page_address(address, token))
+        with open(os.open(page, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+            file.write(
+                f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={there}">'
+                f'<title>neuralsurv</title><p><a href="{there}">Open the explorer</a></p>\n'
+            )
+        webbrowser.open(page.as_uri())
+        ended.wait(_SECONDS_TO_OPEN)
+
+
+def read_token(file: Path | None) -> str | None:
+    """Return the token of a file or of the environment, or None where there is none.
+
+    It is never an option itself, because other users of a machine see the options of a process.
+    """
+    if file is not None:
+        try:
+            token = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the token file {str(file)!r} cannot be read: {error}.") from error
+        source = f"the token in {str(file)!r}"
+    elif os.environ.get(TOKEN_VARIABLE):
+        token, source = os.environ[TOKEN_VARIABLE].strip(), f"the token in {TOKEN_VARIABLE}"
+    else:
+        return None
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise InputError(
+            f"{source} has {len(token)} characters; use at least {_SHORTEST_TOKEN} letters, digits and signs without "
+            'spaces, for example from python -c "import secrets; print(secrets.token_urlsafe())".'
+        )
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def url(host: str, port: int) -> str:
+    """Return where a browser finds a service that listens on `host`."""
+    shown = "127.0.0.1" if host in ("0.0.0.0", "") else "::1" if host == "::" else host
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; a port that is taken is said before anything else happens."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        # asyncio sends small answers at once only if the socket says that it speaks TCP.
+        place = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InputError(f"--host {host} is not an address of this machine: {error.strerror}.") from error
+    try:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(address)
+        place.listen(2048)
+    except OSError as error:
+        place.close()
+        raise InputError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port; 0 takes a free one."
+        ) from error
+    return place
+
+
+def _log_to_stderr(*, quiet: bool) -> None:
+    """Write what the service and uvicorn report to standard error; without lines for each request if quiet."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    for name, level in (
+        ("neuralsurv.service", logging.WARNING if quiet else logging.INFO),
+        ("uvicorn", logging.WARNING),
+    ):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(level)
+        logger.propagate = False

@@ -1,0 +1,61 @@
+"""Figures for monitoring, in the text format of Prometheus. None of them tells anything about a person."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_METHODS = ("GET", "HEAD", "POST", "OPTIONS")
+
+
+class PrometheusMetrics:
+    """The figures of one service."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "neuralsurv_requests", "Answered requests.", ("path", "method", "status"), registry=self._registry
+        )
+        self._seconds = Histogram(
+            "neuralsurv_request_seconds",
+            "From the arrival of a request to the end of its answer.",
+            ("path",),
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self._people = Counter("neuralsurv_predicted_people", "People predicted for.", registry=self._registry)
+        self.working = Gauge(
+            "neuralsurv_predictions_in_progress", "Predictions that wait or run.", registry=self._registry
+        )
+        self._loads = Gauge("neuralsurv_model_loads", "How often a model file was opened.", registry=self._registry)
+        self._failures = Gauge(
+            "neuralsurv_model_load_failures", "How often a new model file could not be used.", registry=self._registry
+        )
+        self._stale = Gauge("neuralsurv_model_stale", "1 while the model file cannot be used.", registry=self._registry)
+        self._since = Gauge(
+            "neuralsurv_model_loaded_timestamp_seconds", "When the model was opened.", registry=self._registry
+        )
+        # Memory and processor time of the process, where the system tells them.
+        ProcessCollector(registry=self._registry)
+
+    def answered(self, path: str, method: str, status: int, seconds: float) -> None:
+        """Count an answer; `path` is a route and never what a client made up, so that there are few of them."""
+        known = method if method in _METHODS else "other"
+        self._requests.labels(path, known, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def predicted(self, people: int) -> None:
+        """Count people."""
+        self._people.inc(people)
+
+    def model(self, loads: int, failures: int, stale: bool, since: float) -> None:
+        """Say how the model file is."""
+        self._loads.set(loads)
+        self._failures.set(failures)
+        self._stale.set(int(stale))
+        self._since.set(since)
+
+    def text(self) -> bytes:
+        """Return all figures."""
+        return generate_latest(self._registry)
