@@ -24,7 +24,7 @@ def test_ticks_are_round_and_inside(low, high, expected):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (1234.5, "1,234"), (0.25, "0.25"), (12.55, "12.6"), (1e-7, "1e-07"), (3e9, "3e+09"), (float("inf"), "∞"),
+    [(0, "0"), (1234.5, "1,234"), (0.25, "0.25"), (12.55, "12.6"), (1e-7, "1e-7"), (3e9, "3e+9"), (999.7, "1,000"), (1e-10, "1e-10"), (float("inf"), "∞"),
      (float("nan"), "–"), (-0.5, "-0.5"), (100.0, "100")],
 )  # fmt: skip
 def test_numbers(value, text):
@@ -48,8 +48,7 @@ def points(svg: str) -> list[list[tuple[float, float]]]:
 def test_a_line_goes_through_its_points():
     picture = chart()
     picture.line("a", [0, 5, 10], [1, 0.5, 0], 0)
-    box = [float(v) for v in re.search(r'data-box="([^"]*)"', picture.svg())[1].split()]
-    left, right, top, bottom = box
+    left, right, top, bottom = json.loads(picture.data())["box"]
     assert points(picture.svg()) == [[(left, top), ((left + right) / 2, (top + bottom) / 2), (right, bottom)]]
 
 

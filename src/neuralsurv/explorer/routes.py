@@ -10,17 +10,13 @@ from starlette.responses import Response
 from neuralsurv.service.problems import problem
 
 _TYPES = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
-# The colours and the text are those of the report.
+# The report and the explorer share their colours, their text and how charts are read.
 _ASSETS = {
-    "report.css": "neuralsurv.report",
-    "explorer.css": "neuralsurv.explorer",
-    "explorer.js": "neuralsurv.explorer",
-    "chart.js": "neuralsurv.explorer",
-    "form.js": "neuralsurv.explorer",
-    "results.js": "neuralsurv.explorer",
-    "service.js": "neuralsurv.explorer",
-    "words.js": "neuralsurv.explorer",
-}
+    "neuralsurv.report": ("report.css", "chart.js"),
+    "neuralsurv.explorer": (
+        "explorer.css", "explorer.js", "live_chart.js", "form.js", "results.js", "service.js", "words.js"
+    ),
+}  # fmt: skip
 _HEADERS = {"Cache-Control": "no-cache"}
 
 
@@ -32,7 +28,7 @@ def asset(package: str, name: str) -> bytes:
 def add_page(app: FastAPI) -> tuple[str, ...]:
     """Add the page to a service, and return the path that needs no token: the page itself, which holds no data."""
     page = asset("neuralsurv.explorer", "index.html")
-    held = {name: asset(package, name) for name, package in _ASSETS.items()}
+    assets = {name: asset(package, name) for package, names in _ASSETS.items() for name in names}
 
     @app.get("/", include_in_schema=False)
     async def index() -> Response:
@@ -40,8 +36,8 @@ def add_page(app: FastAPI) -> tuple[str, ...]:
 
     @app.get("/assets/{name}", include_in_schema=False)
     async def part(name: str) -> Response:
-        if name not in held:
+        if name not in assets:
             return problem(404, "there is nothing at this path.")
-        return Response(held[name], headers=_HEADERS, media_type=_TYPES[name.rpartition(".")[2]])
+        return Response(assets[name], headers=_HEADERS, media_type=_TYPES[name.rpartition(".")[2]])
 
     return ("/",)

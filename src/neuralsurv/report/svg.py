@@ -1,4 +1,8 @@
-"""Pictures as SVG text. Colours come from the style sheet of the page, so that they follow light, dark and print."""
+"""Charts as SVG text, which a page shows and prints without a script.
+
+Colours come from the style sheet of the page, so that they follow light, dark and print. ``assets/chart.js`` has the same
+:func:`number` and :func:`ticks` for what is drawn or read in the browser.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ import numpy as np
 WIDTH, HEIGHT = 520, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 46
 _IN_SCRIPTS = re.compile("[<>&\u2028\u2029]")
+_LEADING_ZERO = re.compile(r"(?<=e[+-])0")
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -26,14 +31,17 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     step = next(size * power for size in (1.0, 2.0, 2.5, 5.0, 10.0) if size * power >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
-    return [round(k * step, 12) for k in range(first, last + 1)]
+    return [float(f"{k * step:.12g}") for k in range(first, last + 1)]
 
 
 def number(value: float) -> str:
     """Return a number with three digits, or all of them before the decimal point."""
     if not math.isfinite(value):
         return "∞" if value > 0 else "–∞" if value < 0 else "–"
-    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+    rounded = f"{value:.3g}"
+    if 1e3 <= abs(float(rounded)) < 1e6:
+        return f"{value:,.0f}"
+    return _LEADING_ZERO.sub("", rounded)
 
 
 @dataclass
@@ -114,7 +122,7 @@ class SvgChart:
         """
         xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
         key = len(self.series)
-        entry: dict[str, Any] = {"name": name, "x": _rounded(xs), "y": _rounded(ys), "steps": steps, "colour": colour}
+        entry: dict[str, Any] = {"name": name, "x": _rounded(xs, 6), "y": _rounded(ys), "steps": steps, "colour": colour}
         drawn = f'<g class="series" data-series="{key}">'
         if band is not None:
             low, high = (np.asarray(end, dtype=float) for end in band)
@@ -198,12 +206,13 @@ class SvgChart:
         head = (
             f'<svg class="chart" viewBox="0 0 {WIDTH} {self._height:g}" role="img" aria-label="{html.escape(self.alt)}"'
         )
-        box = f'data-box="{left:g} {WIDTH - _RIGHT} {_TOP} {bottom:g}" data-range="{self.x[0]!r} {self.x[1]!r}"'
-        return f"{head} {box}>{''.join(lines)}{''.join(self.parts)}</svg>"
+        return f"{head}>{''.join(lines)}{''.join(self.parts)}</svg>"
 
     def data(self) -> str:
-        """Return the lines as JSON that can stand inside an HTML page."""
-        text = json.dumps({"x": self.x_title, "series": self.series}, ensure_ascii=False)
+        """Return what the script of the page reads values from, as JSON that can stand inside an HTML page."""
+        box = (self._left, WIDTH - _RIGHT, _TOP, self._height - _BOTTOM)
+        content = {"xTitle": self.x_title, "range": self.x, "box": box, "series": self.series}
+        text = json.dumps(content, ensure_ascii=False)
         # A name such as "<!--<script>" would otherwise keep the page from seeing where the script ends.
         return _IN_SCRIPTS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -213,5 +222,5 @@ def stepped(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
 
 
-def _rounded(values: np.ndarray) -> list[float | None]:
-    return [float(f"{value:.4g}") if math.isfinite(value) else None for value in values.tolist()]
+def _rounded(values: np.ndarray, digits: int = 4) -> list[float | None]:
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values.tolist()]
