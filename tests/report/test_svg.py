@@ -24,7 +24,8 @@ def test_ticks_are_round_and_inside(low, high, expected):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (1234.5, "1,234"), (0.25, "0.25"), (12.55, "12.6"), (1e-7, "1e-7"), (3e9, "3e+9"), (999.7, "1,000"), (1e-10, "1e-10"), (float("inf"), "∞"),
+    [(0, "0"), (1234.5, "1,234"), (0.25, "0.25"), (12.55, "12.6"), (1e-7, "1e-7"), (3e9, "3e+9"),
+     (999.7, "1,000"), (1e-10, "1e-10"), (float("inf"), "∞"),
      (float("nan"), "–"), (-0.5, "-0.5"), (100.0, "100")],
 )  # fmt: skip
 def test_numbers(value, text):

@@ -47,7 +47,7 @@ def render(report: Report, facts: Sequence[tuple[str, str]]) -> str:
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{title}</title>\n<style>\n{_asset('report.css')}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(parts)
-        + f"\n</main>\n<script type=\"module\">\n{_asset('chart.js')}{_asset('report.js')}</script>\n</body>\n</html>\n"
+        + f'\n</main>\n<script type="module">\n{_asset("chart.js")}{_asset("report.js")}</script>\n</body>\n</html>\n'
     )
 
 

@@ -1,7 +1,7 @@
 """Charts as SVG text, which a page shows and prints without a script.
 
-Colours come from the style sheet of the page, so that they follow light, dark and print. ``assets/chart.js`` has the same
-:func:`number` and :func:`ticks` for what is drawn or read in the browser.
+Colours come from the style sheet of the page, so that they follow light, dark and print. ``assets/chart.js`` has the
+same :func:`number` and :func:`ticks` for what is drawn or read in the browser.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class SvgChart:
         """
         xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
         key = len(self.series)
-        entry: dict[str, Any] = {"name": name, "x": _rounded(xs, 6), "y": _rounded(ys), "steps": steps, "colour": colour}
+        entry: dict[str, Any] = {"name": name, "colour": colour, "steps": steps}
+        entry.update(x=_rounded(xs, 6), y=_rounded(ys))
         drawn = f'<g class="series" data-series="{key}">'
         if band is not None:
             low, high = (np.asarray(end, dtype=float) for end in band)

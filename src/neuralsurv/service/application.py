@@ -19,16 +19,15 @@ from starlette.responses import Response
 
 from neuralsurv import __version__
 from neuralsurv.errors import ColumnError, InputError, OutOfTimeError
-from neuralsurv.service.answers import ALONG_TIMES, Deadline, Question, answer
-from neuralsurv.service.limits import FARTHEST, Limits
+from neuralsurv.service.answers import Deadline, answer
+from neuralsurv.service.limits import Limits
 from neuralsurv.service.middleware import FAULT, Access, Middleware
 from neuralsurv.service.model_watch import ModelWatch, ReadyModel
 from neuralsurv.service.openapi import openapi_document, request_body
-from neuralsurv.service.people_table import people_table
-from neuralsurv.service.problems import problem
+from neuralsurv.service.problems import problem, try_later
 from neuralsurv.service.prometheus_metrics import CONTENT_TYPE, PrometheusMetrics
-from neuralsurv.service.request_parsing import read_request
-from neuralsurv.service.schemas import Health, ModelDescription, PredictRequest, PredictResponse, problem_responses
+from neuralsurv.service.request_parsing import check_times, read_request
+from neuralsurv.service.schemas import Health, ModelDescription, PredictResponse, problem_responses
 
 log = logging.getLogger("neuralsurv.service")
 
@@ -73,22 +72,22 @@ class Service:
     async def predict(self, body: bytes, state: State) -> Response:
         """Answer a request in a worker, or say that there is no time.
 
-        It is read there too: the loop that all connections share must not wait for the form of one request, and no
-        more requests are unpacked at a time than there are workers.
+        The request is parsed there too: the event loop must not wait for one request, and no more requests are
+        unpacked at a time than there are workers.
         """
         deadline: Deadline = state.deadline
         if self._working >= self.limits.waiting:
-            return problem(503, "too many predictions are waiting; try again later.", headers={"Retry-After": "1"})
+            return try_later("too many predictions are waiting; try again later.")
         self._working += 1
         self.metrics.working.set(self._working)
         ready = self.watch.current
         try:
             work = asyncio.get_running_loop().run_in_executor(self._workers, self._work, ready, body, state)
             content = await asyncio.wait_for(work, deadline.left + 1.0)
-        except TimeoutError as error:
-            # Also OutOfTimeError, which the work raises itself when it looks at the clock.
-            words = str(error) if isinstance(error, OutOfTimeError) else "there was no time to answer; try again later."
-            return problem(503, words, headers={"Retry-After": "1"})
+        except OutOfTimeError as error:
+            return try_later(str(error))
+        except TimeoutError:
+            return try_later("there was no time to answer; try again later.")
         finally:
             self._working -= 1
             self.metrics.working.set(self._working)
@@ -100,7 +99,8 @@ class Service:
         deadline.check()
         asked = read_request(body, self.limits, ready.covariates)
         state.people = len(asked.people)
-        content = answer(ready, _question(ready, asked), deadline)
+        check_times(asked, ready.predictor.time_scale)
+        content = answer(ready, asked, deadline)
         deadline.check()
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
@@ -188,33 +188,6 @@ def create_app(
     return Middleware(app, access, limits, service.metrics, _PATHS)
 
 
-def _question(ready: ReadyModel, asked: PredictRequest) -> Question:
-    along = [name for name in asked.quantities if name in ALONG_TIMES]
-    if along and not asked.times:
-        raise InputError(f"times: {along[0]} needs at least one time.")
-    _check_far(asked, ready.predictor.time_scale)
-    return Question(
-        people=people_table(asked.people, ready.covariates),
-        times=tuple(asked.times),
-        quantities=tuple(dict.fromkeys(asked.quantities)),
-        shares=tuple(asked.shares),
-        horizon=ready.predictor.time_scale if asked.horizon is None else asked.horizon,
-        level=asked.level,
-        given=asked.given,
-    )
-
-
-def _check_far(asked: PredictRequest, last: float) -> None:
-    """Refuse times so far beyond the training range that nothing can be said of them."""
-    for name, values in (("times", asked.times), ("horizon", [asked.horizon]), ("given", [asked.given])):
-        far = [value for value in values if value is not None and value > FARTHEST * last]
-        if far:
-            raise InputError(
-                f"{name}: {far[0]:g} lies beyond {FARTHEST * last:g}, {FARTHEST:g} times the last training time; ask "
-                "for earlier times."
-            )
-
-
 def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
     errors = (400, 401, 408, 413) if token else (400, 408, 413)
 
@@ -256,21 +229,23 @@ def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
 
 
 def _add_errors(app: FastAPI) -> None:
-    def refused(_: Request, error: Exception) -> Response:
-        return problem(422, str(error), column=error.column if isinstance(error, ColumnError) else None)
+    @app.exception_handler(InputError)
+    async def refused(_: Request, error: InputError) -> Response:
+        return problem(422, str(error))
 
-    def by_status(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
+    @app.exception_handler(ColumnError)
+    async def column_refused(_: Request, error: ColumnError) -> Response:
+        return problem(422, str(error), column=error.column)
+
+    @app.exception_handler(HTTPException)
+    async def by_status(_: Request, error: HTTPException) -> Response:
         words = {404: "there is nothing at this path.", 405: "this path does not take this method."}
-        return problem(error.status_code, words.get(error.status_code, str(error.detail)), headers=error.headers)
+        return problem(error.status_code, words.get(error.status_code, error.detail), headers=error.headers)
 
-    def failed(_: Request, error: Exception) -> Response:
-        # The error goes on to the gate, which logs it without the values that it may hold.
+    @app.exception_handler(Exception)
+    async def failed(_: Request, error: Exception) -> Response:
+        # The error goes on to the middleware, which logs it without the values that it may hold.
         return problem(500, FAULT)
-
-    app.add_exception_handler(Exception, failed)
-    app.add_exception_handler(InputError, refused)
-    app.add_exception_handler(HTTPException, by_status)
 
 
 def _json(content: Any) -> Response:

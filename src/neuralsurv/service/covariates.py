@@ -30,14 +30,19 @@ class Covariate:
     typical: float | str
 
     @property
+    def is_flag(self) -> bool:
+        """Whether it is a category that holds nothing but true and false."""
+        return self.column.kind == "category" and set(self.column.levels) <= {"True", "False"}
+
+    @property
     def levels(self) -> list[Any]:
         """The values of a category as they are sent: true and false where these are all there is."""
-        return [level == "True" for level in self.column.levels] if is_flag(self.column) else list(self.column.levels)
+        return [level == "True" for level in self.column.levels] if self.is_flag else list(self.column.levels)
 
     @property
     def sent(self) -> Any:
         """The typical value as it is sent."""
-        return self.typical == "True" if is_flag(self.column) else self.typical
+        return self.typical == "True" if self.is_flag else self.typical
 
     def described(self) -> dict[str, Any]:
         """Return it as plain data for ``/model``."""
@@ -47,11 +52,6 @@ class Covariate:
             return {**shared, "levels": self.levels}
         span = None if column.low is None else {"low": column.low, "high": column.high}
         return {**shared, "training_range": span, "whole": column.whole, "mean": self.mean, "spread": self.spread}
-
-
-def is_flag(column: Column) -> bool:
-    """Return whether a category holds nothing but true and false."""
-    return column.kind == "category" and set(column.levels) <= {"True", "False"}
 
 
 def covariates_of(encoding: Encoding) -> tuple[Covariate, ...]:

@@ -15,12 +15,13 @@ import time
 import traceback
 from dataclasses import dataclass
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from neuralsurv.service.answers import Deadline
 from neuralsurv.service.limits import Limits
-from neuralsurv.service.problems import problem
+from neuralsurv.service.problems import problem, try_later
 from neuralsurv.service.prometheus_metrics import PrometheusMetrics
 
 log = logging.getLogger("neuralsurv.service")
@@ -62,20 +63,21 @@ class Access:
     hosts: tuple[str, ...] | None = None
     open_paths: tuple[str, ...] = ("/health",)
 
-    def refusal(self, path: str, headers: dict[bytes, bytes]) -> Response | None:
-        """Return the answer to somebody who may not ask, or None."""
+    def check(self, path: str, headers: dict[bytes, bytes]) -> None:
+        """Refuse a client that may not ask."""
         host = _name_of_host(headers.get(b"host", b"").decode("latin-1"))
         if self.hosts is not None and host not in self.hosts:
-            return problem(400, "the service does not answer to this host name; call it by the one it was started for.")
+            raise HTTPException(
+                400, "the service does not answer to this host name; call it by the one it was started for."
+            )
         if self.token is None or path in self.open_paths or path.startswith("/assets/"):
-            return None
+            return
         scheme, _, shown = headers.get(b"authorization", b"").partition(b" ")
         # Compared in constant time: how long it takes must not tell how much of a guess is right.
         right = hmac.compare_digest(shown.strip(), self.token.encode("utf-8"))
-        if scheme.lower() == b"bearer" and right:
-            return None
-        words = "a token is needed: send the header 'Authorization: Bearer TOKEN' with the right one."
-        return problem(401, words, headers={"WWW-Authenticate": "Bearer"})
+        if scheme.lower() != b"bearer" or not right:
+            words = "a token is needed: send the header 'Authorization: Bearer TOKEN' with the right one."
+            raise HTTPException(401, words, {"WWW-Authenticate": "Bearer"})
 
 
 def _name_of_host(value: str) -> str:
@@ -157,11 +159,13 @@ class Middleware:
             await exchange.reply(_stopping(), scope)
             return
         headers = dict(scope["headers"])
-        body = self._access.refusal(scope["path"], headers) or await self._body(receive, headers)
-        if body is None:
+        try:
+            self._access.check(scope["path"], headers)
+            body = await self._body(receive, headers)
+        except HTTPException as error:
+            await exchange.reply(problem(error.status_code, error.detail, headers=error.headers), scope)
             return
-        if isinstance(body, Response):
-            await exchange.reply(body, scope)
+        if body is None:
             return
         work = asyncio.create_task(_run(self._app, scope, body, exchange))
         left = asyncio.create_task(_departure(receive))
@@ -181,15 +185,15 @@ class Middleware:
             await asyncio.gather(work, left, return_exceptions=True)
         if late and exchange.status is None:
             words = f"there was no answer within {self._limits.seconds:g} seconds; ask for less, or later."
-            await exchange.reply(problem(503, words, headers={"Retry-After": "1"}), scope)
+            await exchange.reply(try_later(words), scope)
 
-    async def _body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes | Response | None:
+    async def _body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes | None:
         seconds = self._limits.body_seconds
         try:
             async with asyncio.timeout(seconds):
                 return await _read(receive, headers, self._limits.body_bytes)
         except TimeoutError:
-            return problem(408, f"the request did not arrive within {seconds:g} seconds; send it again.")
+            raise HTTPException(408, f"the request did not arrive within {seconds:g} seconds; send it again.") from None
 
 
 class _Exchange:
@@ -221,7 +225,7 @@ async def _nothing() -> Message:
 
 
 def _stopping() -> Response:
-    return problem(503, STOPPING, headers={"Retry-After": "1", "Connection": "close"})
+    return try_later(STOPPING, Connection="close")
 
 
 async def _run(app: ASGIApp, scope: Scope, body: bytes, exchange: _Exchange) -> None:
@@ -234,12 +238,12 @@ async def _departure(receive: Receive) -> None:
         await asyncio.sleep(0)
 
 
-async def _read(receive: Receive, headers: dict[bytes, bytes], most: int) -> bytes | Response | None:
-    """Return the whole body, an answer that refuses it, or None if the client has gone."""
-    too_large = f"the request is larger than {most} bytes; send fewer people at a time."
+async def _read(receive: Receive, headers: dict[bytes, bytes], most: int) -> bytes | None:
+    """Return the whole body, or None if the client has gone; refuse one that is too large."""
+    too_large = HTTPException(413, f"the request is larger than {most} bytes; send fewer people at a time.")
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced[:20]) > most:
-        return problem(413, too_large)
+        raise too_large
     parts, size = [], 0
     while True:
         message = await receive()
@@ -248,7 +252,7 @@ async def _read(receive: Receive, headers: dict[bytes, bytes], most: int) -> byt
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > most:
-            return problem(413, too_large)
+            raise too_large
         if not message.get("more_body", False):
             return b"".join(parts)
 

@@ -69,7 +69,7 @@ def person_schema(covariates: tuple[Covariate, ...]) -> dict[str, Any]:
         column = covariate.column
         kind = "number"
         if column.kind == "category":
-            kind = "boolean" if isinstance(covariate.levels[0], bool) else "string"
+            kind = "boolean" if covariate.is_flag else "string"
         entry: dict[str, Any] = {"type": [kind, "null"] if column.has_missing else kind}
         if column.kind == "category":
             entry["enum"] = [*covariate.levels, *([None] if column.has_missing else [])]

@@ -12,7 +12,7 @@ from neuralsurv.data.features import Column
 from neuralsurv.data.outcome import rows_phrase
 from neuralsurv.errors import ColumnError
 from neuralsurv.names import listed, suggestion
-from neuralsurv.service.covariates import Covariate, is_flag
+from neuralsurv.service.covariates import Covariate
 
 Value = int | float | str | bool | None
 _LARGEST = float(np.finfo(np.float64).max)
@@ -35,7 +35,7 @@ def people_table(people: Sequence[dict[str, Value]], covariates: Sequence[Covari
         One row a person, one column a covariate.
     """
     check_names(people, covariates)
-    return pd.DataFrame({covariate.column.name: _column(people, covariate.column) for covariate in covariates})
+    return pd.DataFrame({covariate.column.name: _column(people, covariate) for covariate in covariates})
 
 
 def check_names(people: Iterable[dict[str, Any]], covariates: Sequence[Covariate]) -> None:
@@ -57,7 +57,8 @@ def shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _column(people: Sequence[dict[str, Value]], column: Column) -> np.ndarray:
+def _column(people: Sequence[dict[str, Value]], covariate: Covariate) -> np.ndarray:
+    column = covariate.column
     values = [person.get(column.name) for person in people]
     gone = np.array([value is None for value in values])
     if gone.any() and not column.has_missing:
@@ -69,7 +70,7 @@ def _column(people: Sequence[dict[str, Value]], column: Column) -> np.ndarray:
     if column.kind == "number":
         _check_each(values, column, _is_number, "must be a finite number")
         return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-    if is_flag(column):
+    if covariate.is_flag:
         _check_each(values, column, lambda value: isinstance(value, bool), "must be true or false")
         values = [None if value is None else str(value) for value in values]
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -13,31 +15,23 @@ class PrometheusMetrics:
     """The figures of one service."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self._registry = registry = CollectorRegistry()
         self._requests = Counter(
-            "neuralsurv_requests", "Answered requests.", ("path", "method", "status"), registry=self._registry
+            "neuralsurv_requests", "Answered requests.", ("path", "method", "status"), registry=registry
         )
+        arrival_to_end = "From the arrival of a request to the end of its answer."
         self._seconds = Histogram(
-            "neuralsurv_request_seconds",
-            "From the arrival of a request to the end of its answer.",
-            ("path",),
-            buckets=_BUCKETS,
-            registry=self._registry,
+            "neuralsurv_request_seconds", arrival_to_end, ("path",), buckets=_BUCKETS, registry=registry
         )
-        self._people = Counter("neuralsurv_predicted_people", "People predicted for.", registry=self._registry)
-        self.working = Gauge(
-            "neuralsurv_predictions_in_progress", "Predictions that wait or run.", registry=self._registry
-        )
-        self._loads = Gauge("neuralsurv_model_loads", "How often a model file was opened.", registry=self._registry)
-        self._failures = Gauge(
-            "neuralsurv_model_load_failures", "How often a new model file could not be used.", registry=self._registry
-        )
-        self._stale = Gauge("neuralsurv_model_stale", "1 while the model file cannot be used.", registry=self._registry)
-        self._since = Gauge(
-            "neuralsurv_model_loaded_timestamp_seconds", "When the model was opened.", registry=self._registry
-        )
+        self._people = Counter("neuralsurv_predicted_people", "People predicted for.", registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        self.working = gauge("neuralsurv_predictions_in_progress", "Predictions that wait or run.")
+        self._loads = gauge("neuralsurv_model_loads", "How often a model file was opened.")
+        self._failures = gauge("neuralsurv_model_load_failures", "How often a new model file could not be used.")
+        self._stale = gauge("neuralsurv_model_stale", "1 while the model file cannot be used.")
+        self._since = gauge("neuralsurv_model_loaded_timestamp_seconds", "When the model was opened.")
         # Memory and processor time of the process, where the system tells them.
-        ProcessCollector(registry=self._registry)
+        ProcessCollector(registry=registry)
 
     def answered(self, path: str, method: str, status: int, seconds: float) -> None:
         """Count an answer; `path` is a route and never what a client made up, so that there are few of them."""

@@ -1,4 +1,4 @@
-"""From the bytes of a request to a question that can be answered; counted before it is looked at closely.
+"""Requests parsed and checked; their size is checked before their contents.
 
 A megabyte can hold half a million people. What is too much is refused by its number, so that no request makes the
 service collect more than a few errors.
@@ -16,10 +16,10 @@ from starlette.exceptions import HTTPException
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 from neuralsurv.service.covariates import Covariate
-from neuralsurv.service.limits import Limits
+from neuralsurv.service.limits import FARTHEST, Limits
 from neuralsurv.service.people_table import check_names, shortened
 from neuralsurv.service.problems import validation_sentence
-from neuralsurv.service.schemas import PredictRequest
+from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
 
 
 def read_request(body: bytes, limits: Limits, covariates: Sequence[Covariate]) -> PredictRequest:
@@ -74,3 +74,17 @@ def _check_amounts(content: Any, limits: Limits, covariates: Sequence[Covariate]
             f"for at most {limits.cells} at a time."
         )
     check_names([person for person in people if isinstance(person, dict)], covariates)
+
+
+def check_times(asked: PredictRequest, last: float) -> None:
+    """Refuse a request that lacks times, or whose times lie so far beyond `last` that nothing can be said of them."""
+    along = [name for name in asked.quantities if name in ALONG_TIMES]
+    if along and not asked.times:
+        raise InputError(f"times: {along[0]} needs at least one time.")
+    for name, values in (("times", asked.times), ("horizon", [asked.horizon]), ("given", [asked.given])):
+        far = [value for value in values if value is not None and value > FARTHEST * last]
+        if far:
+            raise InputError(
+                f"{name}: {far[0]:g} lies beyond {FARTHEST * last:g}, {FARTHEST:g} times the last training time; ask "
+                "for earlier times."
+            )

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+ALONG_TIMES = ("survival", "hazard", "cumulative_hazard")
 Quantity = Literal["survival", "hazard", "cumulative_hazard", "quantile", "rmst", "event_time"]
 Time = Annotated[float, Field(ge=0, allow_inf_nan=False, description="In the unit of the training data.")]
 Share = Annotated[float, Field(gt=0, lt=1)]
