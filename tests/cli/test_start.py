@@ -136,9 +136,9 @@ def test_without_typer_the_command_says_what_to_install():
 
 def test_demo_is_a_command(monkeypatch, tmp_path):
     called = []
-    monkeypatch.setattr("neuralsurv.cli.commands.demo.main", called.append)
+    monkeypatch.setattr("neuralsurv.cli.commands.demo.run", lambda folder, rows: called.append((folder, rows)))
     assert run("demo", "--out", tmp_path, "--rows", 30).code == 0
-    assert called == [["--out", str(tmp_path), "--rows", "30"]]
+    assert called == [(tmp_path, 30)]
 
 
 @pytest.mark.parametrize(

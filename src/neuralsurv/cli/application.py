@@ -11,9 +11,10 @@ import typer
 from typer.core import TyperGroup
 
 from neuralsurv.cli import arguments as a
-from neuralsurv.cli.config import Config, read_config
+from neuralsurv.cli.config import Config
 from neuralsurv.cli.messages import Messages, as_json
-from neuralsurv.cli.settings import DataSettings, model_settings
+from neuralsurv.cli.option_groups import file_options, message_options, outcome_options, run_options, with_options
+from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.start import BAD_INPUT, INTERRUPTED, UNEXPECTED
 from neuralsurv.errors import NeuralSurvError
 from neuralsurv.names import printable
@@ -93,40 +94,17 @@ def demo(
     rows: Annotated[int, typer.Option("--rows", help="Rows of the cohort.", min=10)] = 150,
 ) -> None:
     """Fit a small simulated cohort and draw its curves beside the truth."""
-    from neuralsurv.cli.commands.demo import main
+    from neuralsurv.cli.commands.demo import run
 
-    main(["--out", str(out), "--rows", str(rows)])
+    run(out, rows)
 
 
 @app.command(epilog=_EPILOG)
+@with_options(given=run_options, messages=message_options)
 def fit(
-    data: a.Data = None,
+    *,
+    given: Config,
     out: a.ModelOut = None,
-    time: a.Time = None,
-    event: a.Event = None,
-    event_value: a.EventValue = None,
-    entry: a.Entry = None,
-    weight: a.Weight = None,
-    id: a.Id = None,
-    features: a.Features = None,
-    drop: a.Drop = None,
-    categorical: a.Categorical = None,
-    start_date: a.StartDate = None,
-    end_date: a.EndDate = None,
-    entry_date: a.EntryDate = None,
-    unit: a.Unit = None,
-    date_format: a.DateFormat = None,
-    separator: a.Separator = None,
-    decimal: a.Decimal = None,
-    encoding: a.Encoding = None,
-    missing: a.Missing = None,
-    drop_missing_outcome: a.DropMissingOutcome = False,
-    zero_times: a.ZeroTimes = None,
-    preset: a.Preset = None,
-    hidden: a.Hidden = None,
-    draws: a.Draws = None,
-    setting: a.Setting = None,
-    seed: a.Seed = None,
     stream: a.Stream = False,
     method: a.Method = "auto",
     passes: a.Passes = None,
@@ -135,11 +113,9 @@ def fit(
     modes: a.Modes = None,
     checkpoint: a.CheckpointFile = None,
     own_rows: a.OwnRows = False,
-    config: a.ConfigFile = None,
     write_config: a.WriteConfig = None,
     force: a.Force = False,
-    quiet: a.Quiet = False,
-    json: a.Json = False,
+    messages: Messages,
 ) -> None:
     """Fit a model to a table and save it.
 
@@ -149,71 +125,44 @@ def fit(
     from neuralsurv.cli.commands import fit_stream
     from neuralsurv.cli.commands.fit import run
 
-    settings, found = _settings(locals(), config)
-    model = {**found.model, **model_settings(preset, hidden, seed, draws, setting)}
+    out = out or given.out
     streamed = fit_stream.StreamSettings(
         stream, method, passes, training_passes, batch_size, modes, checkpoint, own_rows
     )
     if streamed.wanted:
-        messages = Messages(machine=json, quiet=quiet)
-        fit_stream.run(settings, streamed, model, out or found.out, force=force, messages=messages)
+        fit_stream.run(given.data, streamed, given.model, out, force=force, messages=messages)
         return
     streamed.check_unused()
-    run(settings, model, out or found.out, write_config, force=force, messages=Messages(machine=json, quiet=quiet))
+    run(given.data, given.model, out, write_config, force=force, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
+@with_options(given=run_options, messages=message_options)
 def evaluate(
-    data: a.Data = None,
-    time: a.Time = None,
-    event: a.Event = None,
-    event_value: a.EventValue = None,
-    entry: a.Entry = None,
-    weight: a.Weight = None,
-    id: a.Id = None,
-    features: a.Features = None,
-    drop: a.Drop = None,
-    categorical: a.Categorical = None,
-    start_date: a.StartDate = None,
-    end_date: a.EndDate = None,
-    entry_date: a.EntryDate = None,
-    unit: a.Unit = None,
-    date_format: a.DateFormat = None,
-    separator: a.Separator = None,
-    decimal: a.Decimal = None,
-    encoding: a.Encoding = None,
-    missing: a.Missing = None,
-    drop_missing_outcome: a.DropMissingOutcome = False,
-    zero_times: a.ZeroTimes = None,
-    preset: a.Preset = None,
-    hidden: a.Hidden = None,
-    draws: a.Draws = None,
-    setting: a.Setting = None,
-    seed: a.Seed = None,
+    *,
+    given: Config,
     folds: a.Folds = 5,
     repeats: a.Repeats = 1,
     cox_penalty: a.CoxPenalty = 0.1,
     horizon: a.BrierHorizon = None,
     out: a.ScoresOut = None,
-    config: a.ConfigFile = None,
     force: a.Force = False,
-    quiet: a.Quiet = False,
-    json: a.Json = False,
+    messages: Messages,
 ) -> None:
     """Cross-validate the model beside Kaplan-Meier and a ridge Cox model.
 
     Folds hold whole subjects where --id is given. Nothing is saved but the scores.
     """
-    from neuralsurv.cli.commands.evaluate import Plan, run
+    from neuralsurv.cli.commands.evaluate import EvaluateOptions, run
 
-    settings, found = _settings(locals(), config)
-    model = {**found.model, **model_settings(preset, hidden, seed, draws, setting)}
-    plan = Plan(folds, repeats, cox_penalty, horizon)
-    run(settings, model, plan, out, force=force, messages=Messages(machine=json, quiet=quiet))
+    options = EvaluateOptions(folds, repeats, cox_penalty, horizon)
+    run(given.data, given.model, options, out, force=force, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
+@with_options(how=file_options, messages=message_options)
 def predict(
+    *,
     model: a.Model,
     data: a.Data,
     times: a.Times = None,
@@ -225,47 +174,27 @@ def predict(
     id: a.Id = None,
     out: a.PredictionOut = None,
     picture: a.Picture = None,
-    separator: a.Separator = None,
-    decimal: a.Decimal = None,
-    encoding: a.Encoding = None,
-    missing: a.Missing = None,
+    how: DataSettings,
     force: a.Force = False,
-    quiet: a.Quiet = False,
-    json: a.Json = False,
+    messages: Messages,
 ) -> None:
     """Predict for the rows of a table, with intervals, as numbers or as a picture."""
     from neuralsurv.cli.commands.predict import PredictOptions, run
 
-    table = DataSettings(
-        file=data, id=id, separator=separator, decimal=decimal, encoding=encoding, missing=tuple(missing or ())
-    )
-    question = PredictOptions(quantity, times, given, horizon, share, level)
-    said = Messages(machine=json, quiet=quiet)
-    run(model, table, question, out, picture=picture, force=force, messages=said)
+    options = PredictOptions(quantity, times, given, horizon, share, level)
+    table = DataSettings(file=data, id=id).over(how)
+    run(model, table, options, out, picture=picture, force=force, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
+@with_options(outcome=outcome_options, how=file_options, messages=message_options)
 def report(
+    *,
     model: a.Model,
     data: a.Data,
     out: a.ReportOut,
-    time: a.Time = None,
-    event: a.Event = None,
-    event_value: a.EventValue = None,
-    entry: a.Entry = None,
-    weight: a.Weight = None,
-    id: a.Id = None,
-    start_date: a.StartDate = None,
-    end_date: a.EndDate = None,
-    entry_date: a.EntryDate = None,
-    unit: a.Unit = None,
-    date_format: a.DateFormat = None,
-    separator: a.Separator = None,
-    decimal: a.Decimal = None,
-    encoding: a.Encoding = None,
-    missing: a.Missing = None,
-    drop_missing_outcome: a.DropMissingOutcome = False,
-    zero_times: a.ZeroTimes = None,
+    outcome: DataSettings,
+    how: DataSettings,
     title: a.Title = None,
     times: a.CalibrationTimes = None,
     horizon: a.MeanHorizonOfReport = None,
@@ -273,31 +202,31 @@ def report(
     people: a.People = None,
     rows: a.Rows = 1000,
     force: a.Force = False,
-    quiet: a.Quiet = False,
-    json: a.Json = False,
+    messages: Messages,
 ) -> None:
     """Write a report on a model and a table: one HTML file that needs no network.
 
     The columns of the outcome are those of the fit, unless others are named.
     """
-    from neuralsurv.cli.commands.report import Wishes, run
+    from neuralsurv.cli.commands.report import run
 
-    none: dict[str, Any] = {"features": None, "drop": None, "categorical": None}
-    settings, _ = _settings({**locals(), **none}, None)
-    wishes = Wishes(title, times, horizon, level, people, rows)
-    run(model, settings, wishes, out, force=force, messages=Messages(machine=json, quiet=quiet))
+    run(
+        model, DataSettings(file=data).over(outcome).over(how), out, title=title, times=times, horizon=horizon,
+        level=level, people=people, rows=rows, force=force, messages=messages,
+    )  # fmt: skip
 
 
 @app.command(epilog=_EPILOG)
+@with_options(messages=message_options)
 def explore(
+    *,
     model: a.Model,
     host: a.Host = "127.0.0.1",
     port: a.Port = 0,
     token_file: a.TokenFile = None,
     no_token: a.NoToken = False,
     no_browser: a.NoBrowser = False,
-    quiet: a.Quiet = False,
-    json: a.Json = False,
+    messages: Messages,
 ) -> None:
     """Open a page to explore a model: choose a person, see the curves with their bands, compare.
 
@@ -305,12 +234,14 @@ def explore(
     """
     from neuralsurv.cli.commands.serve import ServiceOptions, run
 
-    wishes = ServiceOptions(host, port, token_file, no_token, explorer=True, browser=not no_browser)
-    run(model, wishes, messages=Messages(machine=json, quiet=quiet))
+    options = ServiceOptions(host, port, token_file, no_token, explorer=True, browser=not no_browser)
+    run(model, options, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
+@with_options(messages=message_options)
 def serve(
+    *,
     model: a.Model,
     host: a.Host = "127.0.0.1",
     port: a.Port = 8000,
@@ -323,8 +254,7 @@ def serve(
     max_times: a.MaxTimes = 500,
     timeout: a.Timeout = 30.0,
     explorer: a.WithExplorer = False,
-    quiet: a.Quiet = False,
-    json: a.Json = False,
+    messages: Messages,
 ) -> None:
     """Serve the predictions of a model over HTTP: /predict, /model, /health, /metrics, /openapi.json.
 
@@ -334,8 +264,8 @@ def serve(
     from neuralsurv.cli.commands.serve import ServiceOptions, run
 
     limits = {"body_bytes": max_bytes, "people": max_people, "times": max_times, "seconds": timeout}
-    wishes = ServiceOptions(host, port, token_file, no_token, tuple(name or ()), threads, limits, explorer=explorer)
-    run(model, wishes, messages=Messages(machine=json, quiet=quiet))
+    options = ServiceOptions(host, port, token_file, no_token, tuple(name or ()), threads, limits, explorer=explorer)
+    run(model, options, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
@@ -344,16 +274,3 @@ def inspect(model: a.Model, json: a.Json = False) -> None:
     from neuralsurv.cli.commands.inspect import run
 
     run(model, messages=Messages(machine=json))
-
-
-def _settings(given: dict[str, Any], config: Path | None) -> tuple[DataSettings, Config]:
-    """Return the settings of the data, from the command line and then from the config file, and the latter."""
-    many = ("event_values", "features", "drop", "categorical", "missing")
-    single = ("time", "event", "entry", "weight", "id", "start_date", "end_date", "entry_date", "unit", "date_format",
-              "separator", "decimal", "encoding", "drop_missing_outcome", "zero_times")  # fmt: skip
-    lists = {**given, "event_values": given.get("event_value")}
-    values: dict[str, Any] = {name: given[name] for name in single}
-    values.update({name: tuple(lists[name] or ()) for name in many})
-    typed = DataSettings(file=given["data"], **values)
-    found = read_config(config)
-    return typed.over(found.data), found

@@ -7,6 +7,7 @@ the command line comes before what the file says.
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from dataclasses import dataclass, fields, replace
@@ -18,6 +19,7 @@ from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 
 _TABLES = ("data", "model", "output")
+_KINDS = {str: "text", bool: "true or false", list: "a list of texts"}
 
 
 @dataclass(frozen=True)
@@ -57,32 +59,26 @@ def read_config(path: Path | None) -> Config:
     out = content.get("output", {})
     for name, value in out.items():
         check_known(name, ("file",), what="key", where=f"[output] of {path.name}")
-        _check_kind(name, value, "text", f"[output] of {path.name}")
+        _checked(name, value, str, f"[output] of {path.name}")
     return Config(data, content.get("model", {}), path.parent / out["file"] if "file" in out else None)
 
 
 def _data(table: dict[str, Any], path: Path) -> DataSettings:
-    kinds = {field.name: _kind(field.default) for field in fields(DataSettings)}
+    where = f"[data] of {path.name}"
+    kinds = {field.name: {bool: bool, tuple: list}.get(type(field.default), str) for field in fields(DataSettings)}
+    read: dict[str, Any] = {}
     for name, value in table.items():
-        check_known(name, list(kinds), what="key", where=f"[data] of {path.name}")
-        _check_kind(name, value, kinds[name], f"[data] of {path.name}")
-    read: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
-    settings = replace(DataSettings(), **read)
+        check_known(name, list(kinds), what="key", where=where)
+        read[name] = _checked(name, value, kinds[name], where)
+    settings = DataSettings(**read)
     return replace(settings, file=path.parent / read["file"]) if "file" in read else settings
 
 
-def _kind(default: Any) -> str:
-    return "true or false" if isinstance(default, bool) else "a list of texts" if default == () else "text"
-
-
-def _check_kind(name: str, value: Any, kind: str, where: str) -> None:
-    good = {
-        "true or false": isinstance(value, bool),
-        "a list of texts": isinstance(value, list) and all(isinstance(item, str) for item in value),
-        "text": isinstance(value, str),
-    }
-    if not good[kind]:
-        raise InputError(f"{name!r} in {where} must be {kind}, but is {value!r}.")
+def _checked(name: str, value: Any, kind: type, where: str) -> Any:
+    """Return a value of a key, a list as a tuple; refuse one of another kind."""
+    if type(value) is not kind or (kind is list and {type(item) for item in value} - {str}):
+        raise InputError(f"{name!r} in {where} must be {_KINDS[kind]}, but is {value!r}.")
+    return tuple(value) if kind is list else value
 
 
 def config_text(data: DataSettings, model: dict[str, Any], out: Path, folder: Path) -> str:
@@ -115,19 +111,11 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Write a plain value as TOML."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
+    """Write a plain value as TOML, which has the texts, whole numbers, truth values and lists of JSON."""
+    if type(value) is float:
         return repr(value)
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    if isinstance(value, str):
-        return '"' + "".join(_escaped(letter) for letter in value) + '"'
-    raise InputError(f"a setting of type {type(value).__name__} cannot be written to a config file: {value!r}.")
-
-
-def _escaped(letter: str) -> str:
-    if letter in '"\\':
-        return "\\" + letter
-    return f"\\u{ord(letter):04x}" if ord(letter) < 32 or ord(letter) == 127 else letter
+    try:
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    except TypeError as error:
+        what = type(value).__name__
+        raise InputError(f"a setting of type {what} cannot be written to a config file: {value!r}.") from error

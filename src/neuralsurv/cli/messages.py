@@ -47,19 +47,22 @@ class Messages:
         """What to give as ``verbose`` to work that shows progress."""
         return False if self.quiet else "auto"
 
-    def note(self, text: str) -> None:
-        """Say what was done without being asked."""
-        self.notes.append(text)
+    def note(self, *texts: str) -> None:
+        """Report what was done without being asked."""
+        self.notes += texts
         if not self.quiet:
-            self._error.print(Text.assemble(("note: ", "cyan"), printable(text, keep="\n")), soft_wrap=True)
+            self._remark("note", "cyan", texts)
 
-    def warn(self, text: str) -> None:
-        """Say what to worry about."""
-        if text in self.warnings:
-            return
-        self.warnings.append(text)
+    def warn(self, *texts: str) -> None:
+        """Report what may be wrong, each only once."""
+        new = [text for text in dict.fromkeys(texts) if text not in self.warnings]
+        self.warnings += new
         if not self.machine:
-            self._error.print(Text.assemble(("warning: ", "yellow"), printable(text, keep="\n")), soft_wrap=True)
+            self._remark("warning", "yellow", new)
+
+    def _remark(self, kind: str, colour: str, texts: Iterable[str]) -> None:
+        for text in texts:
+            self._error.print(Text.assemble((f"{kind}: ", colour), printable(text, keep="\n")), soft_wrap=True)
 
     def say(self, text: str) -> None:
         """Say what came out, to a person."""

@@ -17,7 +17,7 @@ def test_the_demonstration(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     folder = tmp_path / "new" / "folder"
     open_before = pyplot.get_fignums()
-    demo.main(["--out", str(folder), "--rows", "40"])
+    demo.run(folder, 40)
     printed = capsys.readouterr().out
 
     assert "synthetic cohort, 40 rows" in printed
@@ -65,12 +65,3 @@ def test_one_person_of_each_group_is_shown():
 def test_spark(values, drawn):
     # 3.5 steps are rounded to the even neighbour, 4.
     assert demo._spark(np.array(values, dtype=float)) == drawn
-
-
-def test_help_names_the_options(capsys):
-    with pytest.raises(SystemExit):
-        demo.main(["--help"])
-    printed = capsys.readouterr().out
-    assert "python -m neuralsurv.cli.commands.demo" in printed
-    assert "--out" in printed
-    assert "--rows" in printed

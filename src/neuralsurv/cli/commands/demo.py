@@ -1,11 +1,7 @@
-"""Fit the paper's synthetic cohort and show what came out, in the terminal and as pictures.
-
-Run as ``python -m neuralsurv.cli.commands.demo``; ``--out`` says where the pictures go.
-"""
+"""``neuralsurv demo``: the paper's synthetic cohort, fitted and shown in the terminal and as pictures."""
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from pathlib import Path
@@ -100,14 +96,8 @@ def _draw(curves: Prediction, model: NeuralSurv, cohort: Cohort, times: np.ndarr
     return files
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the demonstration."""
-    parser = argparse.ArgumentParser(prog="python -m neuralsurv.cli.commands.demo", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the pictures (default: demo)")
-    parser.add_argument("--rows", type=int, default=150, help="rows of the cohort (default: 150)")
-    given = parser.parse_args(arguments)
-    folder: Path = given.out
-    rows: int = given.rows
+def run(folder: Path, rows: int) -> None:
+    """Fit the cohort, print what came out, and write the pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     console = Console()
     console.print(
@@ -132,7 +122,3 @@ def main(arguments: list[str] | None = None) -> None:
         console.print(f"[yellow]warning:[/yellow] {warning.message}")
     for file in _draw(curves, model, cohort, times, folder):
         console.print(f"picture: {file}")
-
-
-if __name__ == "__main__":
-    main()

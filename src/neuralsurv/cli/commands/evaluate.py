@@ -26,13 +26,13 @@ _TITLES = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluateOptions:
     """How the model is evaluated.
 
     Attributes
     ----------
     folds, repeats : int
-        Folds, and how often the table is cut anew.
+        Folds, and how often the table is split into them.
     penalty : float
         Penalty of the ridge Cox model.
     horizon : float, optional
@@ -46,7 +46,13 @@ class Plan:
 
 
 def run(
-    settings: DataSettings, given: dict[str, Any], plan: Plan, out: Path | None, *, force: bool, messages: Messages
+    settings: DataSettings,
+    given: dict[str, Any],
+    options: EvaluateOptions,
+    out: Path | None,
+    *,
+    force: bool,
+    messages: Messages,
 ) -> None:
     """Cross-validate the model beside Kaplan–Meier and ridge Cox, and show the scores.
 
@@ -54,7 +60,7 @@ def run(
     ----------
     settings, given, force, messages
         As in :func:`neuralsurv.cli.commands.fit.run`.
-    plan : Plan
+    options : EvaluateOptions
         How.
     out : Path or None
         A table for the scores of every fold.
@@ -62,29 +68,25 @@ def run(
     with reserved(out, force=force, inputs=(settings.file,)):
         if out is not None:
             table_kind(out)
-        _evaluate(settings, given, plan, out, force=force, messages=messages)
+        cohort = usable_cohort(read_survival_table(settings), messages)
+        outcome = cohort.outcome()
+        outcome.check_fittable()
+        from neuralsurv.cli.modelling import estimator_arguments
 
-
-def _evaluate(
-    settings: DataSettings, given: dict[str, Any], plan: Plan, out: Path | None, *, force: bool, messages: Messages
-) -> None:
-    cohort = usable_cohort(read_survival_table(settings), messages)
-    outcome = cohort.outcome()
-    outcome.check_fittable()
-    from neuralsurv.cli.modelling import estimator_arguments
-
-    parameters = {**estimator_arguments(given), "verbose": False}
-    seed = parameters["random_state"]
-    folds = make_folds(outcome, cohort.subject, plan.folds, plan.repeats, seed if isinstance(seed, int) else 0)
-    with messages.steps("evaluating", len(folds) * len(METHODS)) as advance:
-        scores = compare(
-            cohort.covariates, outcome, folds, parameters,
-            penalty=plan.penalty, horizon=plan.horizon, advance=advance,
-        )  # fmt: skip
-    _remarks(scores, len(folds), messages)
-    if out is not None:
-        write_table(pd.DataFrame(scores.folds), out, force=force)
-    _tell(scores, plan, out, len(outcome), int(outcome.event.sum()), messages)
+        parameters = {**estimator_arguments(given), "verbose": False}
+        seed = parameters["random_state"]
+        folds = make_folds(
+            outcome, cohort.subject, options.folds, options.repeats, seed if isinstance(seed, int) else 0
+        )
+        with messages.steps("evaluating", len(folds) * len(METHODS)) as advance:
+            scores = compare(
+                cohort.covariates, outcome, folds, parameters,
+                penalty=options.penalty, horizon=options.horizon, advance=advance,
+            )  # fmt: skip
+        _remarks(scores, len(folds), messages)
+        if out is not None:
+            write_table(pd.DataFrame(scores.folds), out, force=force)
+        _show(scores, options, out, len(outcome), int(outcome.event.sum()), messages)
 
 
 def _remarks(scores: Scores, fits: int, messages: Messages) -> None:
@@ -125,7 +127,9 @@ def _difference(scores: Scores, score: str) -> dict[str, Any]:
     return {"mean": float(gaps.mean()), "standard_error": float(gaps.std(ddof=1) / np.sqrt(len(gaps)))}
 
 
-def _tell(scores: Scores, plan: Plan, out: Path | None, rows: int, events: int, messages: Messages) -> None:
+def _show(
+    scores: Scores, options: EvaluateOptions, out: Path | None, rows: int, events: int, messages: Messages
+) -> None:
     used = [score for score in SCORES if _summary(scores, NEURALSURV, score)["mean"] is not None]
     summary: dict[str, dict[str, Any]] = {
         method: {
@@ -138,8 +142,8 @@ def _tell(scores: Scores, plan: Plan, out: Path | None, rows: int, events: int, 
     for method in METHODS:
         found = [_shown(summary[method][score]["mean"], summary[method][score]["sd"]) for score in used]
         cells.append((method, *found, f"{summary[method]['d_calibration_p']:.3f}"))
-    times = "" if plan.repeats == 1 else f", {plan.repeats} repeats"
-    title = f"{plan.folds}-fold cross-validation{times}: {rows} rows, {events} events; mean (sd over folds)"
+    times = "" if options.repeats == 1 else f", {options.repeats} repeats"
+    title = f"{options.folds}-fold cross-validation{times}: {rows} rows, {events} events; mean (sd over folds)"
     messages.table(title, ("method", *(_TITLES[score] for score in used), "D-calibration p"), cells, numbers=True)
     differences = {score: _difference(scores, score) for score in SCORES}
     for score in used:
@@ -156,10 +160,10 @@ def _tell(scores: Scores, plan: Plan, out: Path | None, rows: int, events: int, 
     messages.result(
         rows=rows,
         events=events,
-        folds=plan.folds,
-        repeats=plan.repeats,
+        folds=options.folds,
+        repeats=options.repeats,
         horizon=scores.horizon,
-        cox_penalty=plan.penalty,
+        cox_penalty=options.penalty,
         methods=summary,
         difference_to_ridge_cox=differences,
         scores=scores.folds,

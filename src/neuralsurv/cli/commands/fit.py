@@ -54,61 +54,41 @@ def run(
     if out is None:
         raise InputError("say where the model goes: --out m.neuralsurv.")
     inputs = (settings.file,)
-    with (
-        reserved(out, force=force, inputs=inputs),
-        reserved(write_config, force=force, inputs=inputs),
-    ):
-        _fit(settings, given, out, write_config, force=force, messages=messages)
+    with reserved(out, force=force, inputs=inputs), reserved(write_config, force=force, inputs=inputs):
+        cohort = usable_cohort(read_survival_table(settings), messages)
+        cohort.outcome().check_fittable()
+        # Imported late: the estimator takes seconds that a mistake in the table should not cost.
+        from neuralsurv.cli.modelling import estimator_arguments, fitted, warn_of_large_file
+        from neuralsurv.estimator.model_file import save
 
-
-def _fit(
-    settings: DataSettings,
-    given: dict[str, Any],
-    out: Path,
-    write_config: Path | None,
-    *,
-    force: bool,
-    messages: Messages,
-) -> None:
-    cohort = usable_cohort(read_survival_table(settings), messages)
-    cohort.outcome().check_fittable()
-    # Imported late: the estimator takes seconds that a mistake in the table should not cost.
-    from neuralsurv.cli.modelling import estimator_arguments, fitted, warn_of_large_file
-    from neuralsurv.estimator.model_file import save
-
-    parameters = estimator_arguments(given)
-    warn_of_large_file(cohort, parameters, messages)
-    began = time.perf_counter()
-    model = fitted(cohort, parameters, messages)
-    seconds = time.perf_counter() - began
-    model.fitted_ = replace(model.fitted_, roles=kept_roles(cohort))
-    save(model, out, replace=force)
-    if write_config is not None:
-        write_text(write_config, config_text(settings, parameters, out, write_config.parent), force=force)
-    _tell(model, cohort, out, write_config, seconds, messages)
-    if model.diagnostics_.interrupted:
-        raise typer.Exit(INTERRUPTED)
+        parameters = estimator_arguments(given)
+        warn_of_large_file(cohort, parameters, messages)
+        began = time.perf_counter()
+        model = fitted(cohort, parameters, messages)
+        seconds = time.perf_counter() - began
+        model.fitted_ = replace(model.fitted_, roles=kept_roles(cohort))
+        save(model, out, replace=force)
+        if write_config is not None:
+            write_text(write_config, config_text(settings, parameters, out, write_config.parent), force=force)
+        _show(model, cohort, out, write_config, seconds, messages)
+        if model.diagnostics_.interrupted:
+            raise typer.Exit(INTERRUPTED)
 
 
 def usable_cohort(cohort: SurvivalTable, messages: Messages) -> SurvivalTable:
     """Leave out covariates that no model can use, and say so."""
-    for text in cohort.notes:
-        messages.note(text)
     names, notes = drop_unusable(cohort.covariates)
-    for text in notes:
-        messages.note(text)
+    messages.note(*cohort.notes, *notes)
     cohort = replace(cohort, frame=cohort.frame.drop(columns=names))
     if cohort.covariates.shape[1] == 0:
         raise InputError("no covariate is left that a model can use; check --features and --drop.")
-    for text in remarks(cohort.covariates):
-        messages.note(text)
-    looked_at = [*cohort.covariates, cohort.roles["time"]]
-    for text in [*many_levels(cohort.covariates), *code_warnings(cohort.frame[looked_at])]:
-        messages.warn(text)
+    messages.note(*remarks(cohort.covariates))
+    checked = [*cohort.covariates, cohort.roles["time"]]
+    messages.warn(*many_levels(cohort.covariates), *code_warnings(cohort.frame[checked]))
     return cohort
 
 
-def _tell(
+def _show(
     model: NeuralSurv, cohort: SurvivalTable, out: Path, config: Path | None, seconds: float, messages: Messages
 ) -> None:
     columns = described(model.encoding_.columns, cohort.covariates)

@@ -120,58 +120,43 @@ def run(
         raise InputError("say where the model goes: --out m.neuralsurv.")
     # Process 0 alone writes.
     with reserved(out if first else None, force=force):
-        _fit(settings, stream, given, out, force=force, messages=messages)
+        features = _features(settings, messages if first else Messages(quiet=True))
+        from neuralsurv.cli.modelling import estimator_arguments
+        from neuralsurv.estimator.model_file import save
+        from neuralsurv.estimator.neuralsurv import NeuralSurv
 
-
-def _fit(
-    settings: DataSettings,
-    stream: StreamSettings,
-    given: dict[str, Any],
-    out: Path,
-    *,
-    force: bool,
-    messages: Messages,
-) -> None:
-    first = int(os.environ.get("RANK", "0")) == 0
-    features = _features(settings, messages if first else Messages(quiet=True))
-    from neuralsurv.cli.modelling import estimator_arguments
-    from neuralsurv.estimator.model_file import save
-    from neuralsurv.estimator.neuralsurv import NeuralSurv
-
-    model = NeuralSurv(**estimator_arguments(given), verbose=messages.progress)
-    began = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught, _told_to_stop(stream.checkpoint):
-        warnings.simplefilter("always", NeuralSurvWarning)
-        model.fit_stream(
-            str(settings.file),
-            time=str(settings.time),
-            event=str(settings.event),
-            entry=settings.entry,
-            weight=settings.weight,
-            features=features,
-            **stream.arguments(),
+        model = NeuralSurv(**estimator_arguments(given), verbose=messages.progress)
+        began = time.perf_counter()
+        with warnings.catch_warnings(record=True) as caught, _stopped_by_torchrun(stream.checkpoint):
+            warnings.simplefilter("always", NeuralSurvWarning)
+            model.fit_stream(
+                str(settings.file),
+                time=str(settings.time),
+                event=str(settings.event),
+                entry=settings.entry,
+                weight=settings.weight,
+                features=features,
+                **stream.arguments(),
+            )
+        seconds = time.perf_counter() - began
+        if not first:
+            return
+        messages.warn(*(str(item.message) for item in caught if issubclass(item.category, NeuralSurvWarning)))
+        rows, events = model.training_["rows"], model.training_["events"]
+        messages.note(f"{settings.event}: 1 ({events}) → event; 0 ({rows - events}) → censored.")
+        save(model, out, replace=force)
+        messages.say(str(model.summary()).partition("\n\nWarnings")[0])
+        shared = f" by {processes()} processes" if processes() > 1 else ""
+        messages.say(f"\nfitted{shared} in {seconds:.1f} s; wrote {out} ({file_size(out)})")
+        messages.result(
+            model=str(out),
+            rows=model.training_["rows"],
+            events=model.training_["events"],
+            processes=processes(),
+            seconds=round(seconds, 3),
+            converged=model.diagnostics_.converged,
+            elbo=float(model.elbo_[-1]),
         )
-    seconds = time.perf_counter() - began
-    if not first:
-        return
-    for item in caught:
-        if issubclass(item.category, NeuralSurvWarning):
-            messages.warn(str(item.message))
-    rows, events = model.training_["rows"], model.training_["events"]
-    messages.note(f"{settings.event}: 1 ({events}) → event; 0 ({rows - events}) → censored.")
-    save(model, out, replace=force)
-    messages.say(str(model.summary()).partition("\n\nWarnings")[0])
-    shared = f" by {processes()} processes" if processes() > 1 else ""
-    messages.say(f"\nfitted{shared} in {seconds:.1f} s; wrote {out} ({file_size(out)})")
-    messages.result(
-        model=str(out),
-        rows=model.training_["rows"],
-        events=model.training_["events"],
-        processes=processes(),
-        seconds=round(seconds, 3),
-        converged=model.diagnostics_.converged,
-        elbo=float(model.elbo_[-1]),
-    )
 
 
 def _features(settings: DataSettings, messages: Messages) -> list[str]:
@@ -185,10 +170,9 @@ def _features(settings: DataSettings, messages: Messages) -> list[str]:
     if unused:
         shown = ", ".join(_option(name) for name in unused)
         raise InputError(f"{shown} cannot be used with --stream: prepare the columns before you write Parquet.")
-    from neuralsurv.data.stream.batches import ParquetSource, open_source
+    from neuralsurv.data.stream.batches import open_parquet
 
-    source = open_source(str(settings.file))
-    assert isinstance(source, ParquetSource)
+    source = open_parquet(settings.file)
     known = source.column_names()
     outcome = {role: getattr(settings, role) for role in ("time", "event", "entry", "weight")}
     for role, name in outcome.items():
@@ -212,14 +196,12 @@ def _looked_at(source: ParquetSource, features: list[str], settings: DataSetting
     first = next(iter(source.chunks(lambda number: number == 0, features)), None)
     if first is None:
         return features
-    found = {name: told for name, told in row_number_columns(first.frame).items() if name not in settings.features}
-    for told in found.values():
-        messages.note(told)
+    found = {name: text for name, text in row_number_columns(first.frame).items() if name not in settings.features}
+    messages.note(*found.values())
     features = [name for name in features if name not in found]
     head = first.frame[features]
     refuse_decimal_commas(head, text_file=False, categorical=False)
-    for told in [*many_levels(head), *code_warnings(head, flag=False)]:
-        messages.warn(told)
+    messages.warn(*many_levels(head), *code_warnings(head, flag=False))
     return features
 
 
@@ -228,7 +210,7 @@ def _option(name: str) -> str:
 
 
 @contextmanager
-def _told_to_stop(checkpoint: Path | None) -> Iterator[None]:
+def _stopped_by_torchrun(checkpoint: Path | None) -> Iterator[None]:
     """Say why a process of several ends when torchrun stops it, because another one is gone."""
     if processes() == 1:
         yield

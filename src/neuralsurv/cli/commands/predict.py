@@ -17,6 +17,7 @@ from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import opened
 from neuralsurv.cli.output_files import file_size, reserved
 from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.tables.covariate_checks import text_categories
 from neuralsurv.cli.tables.outcome_columns import labels
 from neuralsurv.cli.tables.survival_table import settings_of_model
 from neuralsurv.cli.tables.suspect_values import code_warnings, refuse_decimal_commas
@@ -29,7 +30,7 @@ from neuralsurv.prediction.prediction import Prediction
 QUANTITIES = ("survival", "hazard", "cumulative-hazard", "median", "quantile", "event-time", "rmst", "path")
 _ALONG_TIMES = ("survival", "hazard", "cumulative-hazard", "path")
 _MOST_TIMES = 100_000
-# Where a picture is asked for and no times: so many over the training range.
+# Points of a curve in a picture for which no times were given.
 _TIMES_OF_A_PICTURE = 101
 
 
@@ -64,7 +65,7 @@ class PredictOptions:
 def run(
     path: Path,
     table: DataSettings,
-    question: PredictOptions,
+    options: PredictOptions,
     out: Path | None,
     *,
     picture: Path | None = None,
@@ -79,7 +80,7 @@ def run(
         The model file.
     table : DataSettings
         The table; of the columns only `id` is used.
-    question : PredictOptions
+    options : PredictOptions
         What to predict.
     out : Path or None
         Where the prediction goes; to standard output as CSV if None and there is no picture either.
@@ -88,66 +89,52 @@ def run(
     force, messages
         As in :func:`neuralsurv.cli.commands.fit.run`.
     """
-    check_known(question.quantity, QUANTITIES, what="quantity", where="--quantity")
-    times = parse_times(question.times) if question.times is not None else None
-    _check(question, times)
+    check_known(options.quantity, QUANTITIES, what="quantity", where="--quantity")
+    times = parse_times(options.times) if options.times is not None else None
+    _check(options, times)
     inputs = (path, table.file)
     if picture is not None:
         check_picture(picture, force=force, inputs=inputs)
     with reserved(out, force=force, inputs=inputs), reserved(picture, force=force, inputs=inputs):
         if out is not None:
             table_kind(out)
-        _answer(path, table, question, times, out, picture=picture, force=force, messages=messages)
-
-
-def _answer(
-    path: Path,
-    table: DataSettings,
-    question: PredictOptions,
-    times: np.ndarray | None,
-    out: Path | None,
-    *,
-    picture: Path | None,
-    force: bool,
-    messages: Messages,
-) -> None:
-    model = opened(path, messages)
-    frame = _labelled(model_table(model, table, messages), model, table.id)
-    chosen = times is None and question.quantity in _ALONG_TIMES
-    if chosen and picture is not None:
-        # At time 0 a hazard may be infinite.
-        first = model.time_scale_ / 200 if question.quantity == "hazard" else 0.0
-        times = np.linspace(first, model.time_scale_, _TIMES_OF_A_PICTURE)
-    elif chosen:
-        times = usual_times(model, question, messages)
-    found = _predict(model, frame, question, times)
-    if found.extrapolated.any():
-        messages.warn(f"beyond {model.time_scale_:g}, the last training time, the prediction is extrapolated.")
-    if found.filled:
-        messages.note(filled_words(found.filled))
-    if picture is not None:
-        unit = model.columns_.get("time")
-        draw(found, picture, question.level, unit=unit, force=force, messages=messages)
-    told: dict[str, Any] = {"quantity": found.name, "level": question.level}
-    if out is None and picture is not None:
-        # Nobody asked for the numbers, and most of the people are not in the picture.
-        messages.result(picture=str(picture), **told)
-        return
-    result = found.to_frame(question.level)
-    if chosen and picture is None and _with_median(question):
-        result = _add_median(result, model.predict_median(frame), question.level)
-    if out is not None:
-        write_table(result, out, force=force)
-        messages.say(f"wrote {out}: {len(result)} lines ({file_size(out)})")
-        shown = None if picture is None else str(picture)
-        messages.result(out=str(out), lines=len(result), picture=shown, **told)
-    elif messages.machine:
-        messages.result(predictions=result.to_dict(orient="records"), **told)
-    else:
-        text = csv_text(result, digits="%.6g")
-        # A program gets the table as it is; a terminal would act on what is in it.
-        sys.stdout.write(printable(text, keep="\n\t") if sys.stdout.isatty() else text)
-        sys.stdout.flush()
+        model = opened(path, messages)
+        frame = _labelled(model_table(model, table, messages), model, table.id)
+        chosen = times is None and options.quantity in _ALONG_TIMES
+        if chosen and picture is not None:
+            # At time 0 a hazard may be infinite.
+            first = model.time_scale_ / 200 if options.quantity == "hazard" else 0.0
+            times = np.linspace(first, model.time_scale_, _TIMES_OF_A_PICTURE)
+        elif chosen:
+            times = usual_times(model, options, messages)
+        found = _predict(model, frame, options, times)
+        if found.extrapolated.any():
+            messages.warn(f"beyond {model.time_scale_:g}, the last training time, the prediction is extrapolated.")
+        if found.filled:
+            messages.note(filled_words(found.filled))
+        if picture is not None:
+            unit = model.columns_.get("time")
+            draw(found, picture, options.level, unit=unit, force=force, messages=messages)
+        answer: dict[str, Any] = {"quantity": found.name, "level": options.level}
+        if out is None and picture is not None:
+            # Nobody asked for the numbers, and most of the people are not in the picture.
+            messages.result(picture=str(picture), **answer)
+            return
+        result = found.to_frame(options.level)
+        if chosen and picture is None and _with_median(options):
+            result = _add_median(result, model.predict_median(frame), options.level)
+        if out is not None:
+            write_table(result, out, force=force)
+            messages.say(f"wrote {out}: {len(result)} lines ({file_size(out)})")
+            shown = None if picture is None else str(picture)
+            messages.result(out=str(out), lines=len(result), picture=shown, **answer)
+        elif messages.machine:
+            messages.result(predictions=result.to_dict(orient="records"), **answer)
+        else:
+            text = csv_text(result, digits="%.6g")
+            # A program gets the table as it is; a terminal would act on what is in it.
+            sys.stdout.write(printable(text, keep="\n\t") if sys.stdout.isatty() else text)
+            sys.stdout.flush()
 
 
 def filled_words(filled: Sequence[Sequence[str]]) -> str:
@@ -161,28 +148,28 @@ def filled_words(filled: Sequence[Sequence[str]]) -> str:
     )
 
 
-def usual_times(model: NeuralSurv, question: PredictOptions, messages: Messages) -> np.ndarray:
+def usual_times(model: NeuralSurv, options: PredictOptions, messages: Messages) -> np.ndarray:
     """Return the times of a prediction for which none were asked for, and say which."""
     if model.event_quartiles_ is not None:
         times, source = np.unique(model.event_quartiles_), "the quartiles of the training event times"
     else:
         times = np.unique(np.quantile(model.unique_times_, (0.25, 0.5, 0.75)))
         source = "the quartiles of all training times, since this older model file does not hold the event times"
-    if question.given is not None:
-        times, source = times[times > question.given], f"{source} after {question.given:g}"
+    if options.given is not None:
+        times, source = times[times > options.given], f"{source} after {options.given:g}"
         if len(times) == 0:
             raise InputError(
                 f"there are none of {source}; say for which times to predict, for example --times "
-                f"{question.given * 1.5:g}."
+                f"{options.given * 1.5:g}."
             )
     shown = ", ".join(f"{time:g}" for time in times)
-    median = ", and the median event time" if _with_median(question) else ""
-    messages.note(f"predicting {question.quantity} at {shown} ({source}){median}; --times chooses other times.")
+    median = ", and the median event time" if _with_median(options) else ""
+    messages.note(f"predicting {options.quantity} at {shown} ({source}){median}; --times chooses other times.")
     return times
 
 
-def _with_median(question: PredictOptions) -> bool:
-    return question.quantity == "survival" and question.given is None
+def _with_median(options: PredictOptions) -> bool:
+    return options.quantity == "survival" and options.given is None
 
 
 def _add_median(curves: pd.DataFrame, medians: Prediction, level: float) -> pd.DataFrame:
@@ -197,12 +184,7 @@ def model_table(model: NeuralSurv, table: DataSettings, messages: Messages) -> p
     """Read a table the way the model's training table was read: categories as text."""
     if table.file is None:
         raise InputError("there is no data file; name one after the model.")
-    # True and False are read as such; any other category may look like a number and be none.
-    names = [
-        column.name
-        for column in model.encoding_.columns
-        if column.kind == "category" and not set(column.levels) <= {"True", "False"}
-    ]
+    names = text_categories(model.encoding_.columns)
     notes: list[str] = []
     missing = table.missing
     if not missing and (missing := settings_of_model(model.columns_).missing):
@@ -222,10 +204,8 @@ def model_table(model: NeuralSurv, table: DataSettings, messages: Messages) -> p
             frame[column.name] = labels(frame[column.name])
     numbers = frame[[column.name for column in model.encoding_.columns if column.kind == "number"]]
     refuse_decimal_commas(numbers, text_file=is_text_file(table.file))
-    for text in notes:
-        messages.note(text)
-    for text in code_warnings(numbers):
-        messages.warn(text)
+    messages.note(*notes)
+    messages.warn(*code_warnings(numbers))
     return frame
 
 
@@ -239,30 +219,30 @@ def _labelled(frame: pd.DataFrame, model: NeuralSurv, wanted: str | None) -> pd.
     return frame.rename_axis("row")
 
 
-def _check(question: PredictOptions, times: np.ndarray | None) -> None:
-    if question.quantity not in _ALONG_TIMES and times is not None:
-        raise InputError(f"--quantity {question.quantity} does not take --times.")
-    if question.given is not None and question.quantity != "survival":
+def _check(options: PredictOptions, times: np.ndarray | None) -> None:
+    if options.quantity not in _ALONG_TIMES and times is not None:
+        raise InputError(f"--quantity {options.quantity} does not take --times.")
+    if options.given is not None and options.quantity != "survival":
         raise InputError("--given goes with --quantity survival only.")
-    if question.horizon is not None and question.quantity != "rmst":
+    if options.horizon is not None and options.quantity != "rmst":
         raise InputError("--horizon goes with --quantity rmst only.")
 
 
-def _predict(model: NeuralSurv, frame: pd.DataFrame, question: PredictOptions, times: np.ndarray | None) -> Prediction:
-    if question.quantity == "survival" and question.given is not None:
-        return model.predict_conditional_survival(frame, times, question.given)
-    horizon = model.time_scale_ if question.horizon is None else question.horizon
+def _predict(model: NeuralSurv, frame: pd.DataFrame, options: PredictOptions, times: np.ndarray | None) -> Prediction:
+    if options.quantity == "survival" and options.given is not None:
+        return model.predict_conditional_survival(frame, times, options.given)
+    horizon = model.time_scale_ if options.horizon is None else options.horizon
     answers: dict[str, Any] = {
         "survival": lambda: model.predict_survival(frame, times),
         "hazard": lambda: model.predict_hazard(frame, times),
         "cumulative-hazard": lambda: model.predict_cumulative_hazard(frame, times),
         "median": lambda: model.predict_median(frame),
-        "quantile": lambda: model.predict_quantile(frame, question.share),
+        "quantile": lambda: model.predict_quantile(frame, options.share),
         "event-time": lambda: model.predict_event_time(frame),
         "rmst": lambda: model.predict_rmst(frame, horizon),
         "path": lambda: model.predict_survival_path(frame, times),
     }
-    found: Prediction = answers[question.quantity]()
+    found: Prediction = answers[options.quantity]()
     return found
 
 
@@ -278,9 +258,9 @@ def parse_times(text: str) -> np.ndarray:
                 raise InputError(f"--times {text} are {count} times; give at most {_MOST_TIMES}.")
             return first + step * np.arange(count)
         return np.array([float(part) for part in text.split(",")])
+    except InputError:
+        raise
     except ValueError as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(
             f"--times {text!r} is not understood; give times with commas between them, or first:last:step."
         ) from error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.output_files import file_size, reserved, write_text
 from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.tables.covariate_checks import text_categories
 from neuralsurv.cli.tables.outcome_columns import labels
 from neuralsurv.cli.tables.survival_table import SurvivalTable, read_survival_table, settings_of_model
 from neuralsurv.cli.tables.suspect_values import code_warnings
@@ -16,35 +17,20 @@ from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What is asked of a report.
-
-    Attributes
-    ----------
-    title : str, optional
-        Title of the page.
-    times : str, optional
-        Times for calibration, with commas between them.
-    horizon : float, optional
-        Horizon of restricted means.
-    level : float
-        Level of intervals.
-    people : str, optional
-        Rows whose curves are drawn, with commas between them, from 0.
-    rows : int
-        More rows than this are thinned at random for predictions.
-    """
-
-    title: str | None
-    times: str | None
-    horizon: float | None
-    level: float
-    people: str | None
-    rows: int
-
-
-def run(path: Path, table: DataSettings, wishes: Wishes, out: Path, *, force: bool, messages: Messages) -> None:
+def run(
+    path: Path,
+    table: DataSettings,
+    out: Path,
+    *,
+    title: str | None,
+    times: str | None,
+    horizon: float | None,
+    level: float,
+    people: str | None,
+    rows: int,
+    force: bool,
+    messages: Messages,
+) -> None:
     """Write a report.
 
     Parameters
@@ -53,83 +39,67 @@ def run(path: Path, table: DataSettings, wishes: Wishes, out: Path, *, force: bo
         The model file.
     table : DataSettings
         The cohort; columns that are not given are those of the fit.
-    wishes : Wishes
-        What to show.
     out : Path
         Where the page goes.
+    title, times, horizon, level, people, rows
+        The options of the command; `times` and `people` are lists with commas, `rows` is the most rows to predict for.
     force, messages
         As in :func:`neuralsurv.cli.commands.fit.run`.
     """
-    if wishes.rows < 10:
-        raise InputError(f"--rows {wishes.rows} is too few for a report; use at least 10.")
+    if rows < 10:
+        raise InputError(f"--rows {rows} is too few for a report; use at least 10.")
     with reserved(out, force=force, inputs=(path, table.file)):
-        _report(path, table, wishes, out, force=force, messages=messages)
+        from neuralsurv import __version__
+        from neuralsurv.cli.commands.predict import parse_times
+        from neuralsurv.cli.modelling import opened
+        from neuralsurv.report.build import ReportOptions, build
+        from neuralsurv.report.page import render
 
-
-def _report(path: Path, table: DataSettings, wishes: Wishes, out: Path, *, force: bool, messages: Messages) -> None:
-    from neuralsurv import __version__
-    from neuralsurv.cli.commands.predict import parse_times
-    from neuralsurv.cli.modelling import opened
-    from neuralsurv.report.build import ReportOptions, build
-    from neuralsurv.report.page import render
-
-    model = opened(path, messages)
-    model.set_params(verbose=False)
-    categories = tuple(
-        column.name
-        for column in model.encoding_.columns
-        if column.kind == "category" and not set(column.levels) <= {"True", "False"}
-    )
-    named = settings_of_model(model.columns_) if table.time is None and table.start_date is None else DataSettings()
-    names = [column.name for column in model.encoding_.columns]
-    cohort = read_survival_table(_with_categories(table.over(named), categories), needed=names)
-    for text in cohort.notes:
-        messages.note(text)
-    for column in model.encoding_.columns:
-        check_known(column.name, list(cohort.frame.columns), what="column", where="used by the model")
-    choices = ReportOptions(
-        title=wishes.title or f"Survival report: {cohort.settings.file.name if cohort.settings.file else ''}",
-        times=tuple(parse_times(wishes.times).tolist()) if wishes.times else (),
-        horizon=wishes.horizon,
-        level=wishes.level,
-        people=_rows(wishes.people),
-        most_rows=wishes.rows,
-    )
-    for text in code_warnings(cohort.frame[names]):
-        messages.warn(text)
-    with messages.steps("report", 5) as advance:
-        report = build(model, cohort.frame[names], cohort.outcome(), _labels(cohort), choices, advance)
-    if report.scored < report.cohort.rows:
-        messages.note(
-            f"predictions are shown for {report.scored} of {report.cohort.rows} rows, taken at random (--rows)."
+        model = opened(path, messages)
+        model.set_params(verbose=False)
+        named = settings_of_model(model.columns_) if table.time is None and table.start_date is None else DataSettings()
+        names = [column.name for column in model.encoding_.columns]
+        settings = table.over(named)
+        texts = (*settings.categorical, *text_categories(model.encoding_.columns))
+        cohort = read_survival_table(replace(settings, categorical=tuple(dict.fromkeys(texts))), needed=names)
+        messages.note(*cohort.notes)
+        for column in model.encoding_.columns:
+            check_known(column.name, list(cohort.frame.columns), what="column", where="used by the model")
+        options = ReportOptions(
+            title=title or f"Survival report: {cohort.settings.file.name if cohort.settings.file else ''}",
+            times=tuple(parse_times(times).tolist()) if times else (),
+            horizon=horizon,
+            level=level,
+            people=_rows(people),
+            most_rows=rows,
         )
-    facts = [
-        ("Model", path.name),
-        ("Data", str(table.file.name if table.file else "")),
-        ("Made", f"{date.today().isoformat()} with neuralsurv {__version__}"),
-    ]
-    if report.scored < report.cohort.rows:
-        facts.append(("Predictions", f"for {report.scored} rows, taken at random"))
-    write_text(out, render(report, facts), force=force)
-    for text in report.warnings:
-        messages.warn(text)
-    messages.say(f"wrote {out} ({file_size(out)}); open it in a browser")
-    messages.result(
-        out=str(out),
-        rows=report.cohort.rows,
-        events=report.cohort.events,
-        horizon=report.horizon,
-        concordance=report.accuracy.concordance,
-        d_calibration_p=report.accuracy.distribution.p_value,
-        km_calibration=report.accuracy.distance,
-        effects=[vars(effect) for effect in report.effects],
-    )
-
-
-def _with_categories(settings: DataSettings, names: tuple[str, ...]) -> DataSettings:
-    from dataclasses import replace
-
-    return replace(settings, categorical=tuple(dict.fromkeys((*settings.categorical, *names))))
+        messages.warn(*code_warnings(cohort.frame[names]))
+        with messages.steps("report", 5) as advance:
+            report = build(model, cohort.frame[names], cohort.outcome(), _labels(cohort), options, advance)
+        if report.scored < report.cohort.rows:
+            messages.note(
+                f"predictions are shown for {report.scored} of {report.cohort.rows} rows, taken at random (--rows)."
+            )
+        facts = [
+            ("Model", path.name),
+            ("Data", str(table.file.name if table.file else "")),
+            ("Made", f"{date.today().isoformat()} with neuralsurv {__version__}"),
+        ]
+        if report.scored < report.cohort.rows:
+            facts.append(("Predictions", f"for {report.scored} rows, taken at random"))
+        write_text(out, render(report, facts), force=force)
+        messages.warn(*report.warnings)
+        messages.say(f"wrote {out} ({file_size(out)}); open it in a browser")
+        messages.result(
+            out=str(out),
+            rows=report.cohort.rows,
+            events=report.cohort.events,
+            horizon=report.horizon,
+            concordance=report.accuracy.concordance,
+            d_calibration_p=report.accuracy.distribution.p_value,
+            km_calibration=report.accuracy.distance,
+            effects=[vars(effect) for effect in report.effects],
+        )
 
 
 def _labels(cohort: SurvivalTable) -> list[str]:

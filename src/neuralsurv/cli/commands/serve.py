@@ -67,14 +67,14 @@ class ServiceOptions:
     browser: bool = False
 
 
-def run(path: Path, wishes: ServiceOptions, *, messages: Messages) -> None:
-    """Serve a model until the process is told to stop.
+def run(path: Path, options: ServiceOptions, *, messages: Messages) -> None:
+    """Serve a model until the process is stopped.
 
     Parameters
     ----------
     path : Path
         The model file.
-    wishes : ServiceOptions
+    options : ServiceOptions
         How.
     messages : Messages
         Where to say what is going on.
@@ -92,36 +92,35 @@ def run(path: Path, wishes: ServiceOptions, *, messages: Messages) -> None:
     from neuralsurv.service.model_watch import ModelWatch
     from neuralsurv.service.server import Server, most_connections
 
-    token = read_token(wishes.token_file)
-    loopback = is_loopback(wishes.host)
-    if not loopback and token is None and not wishes.no_token:
+    token = read_token(options.token_file)
+    loopback = is_loopback(options.host)
+    if not loopback and token is None and not options.no_token:
         raise InputError(
-            f"--host {wishes.host} can be reached from other machines; set a token ({TOKEN_VARIABLE} or --token-file), "
-            "or say --no-token."
+            f"--host {options.host} can be reached from other machines; set a token ({TOKEN_VARIABLE} or --token-file),"
+            " or say --no-token."
         )
-    limits = Limits(**wishes.limits)
-    # The others are for clients that are told to come back later, and for /health.
+    limits = Limits(**options.limits)
+    # The others are for clients that are asked to come back later, and for /health.
     limits = replace(limits, waiting=min(limits.waiting, most_connections() // 2))
-    names = wishes.names or (_LOOPBACK_NAMES if loopback else None)
+    names = options.names or (_LOOPBACK_NAMES if loopback else None)
     hosts = None if names is None else tuple(name.lower() for name in names)
     watch = ModelWatch(path)
-    threads = wishes.threads or min(4, os.cpu_count() or 1)
+    threads = options.threads or min(4, os.cpu_count() or 1)
     app = create_app(
         watch,
         access=Access(token, hosts),
         limits=limits,
         threads=threads,
-        page=add_page if wishes.explorer else None,
+        page=add_page if options.explorer else None,
     )
     _log_to_stderr(quiet=messages.quiet)
-    for text in watch.current.model.diagnostics_.messages:
-        messages.warn(text)
-    with _listening(wishes.host, wishes.port) as place:
-        address = url(wishes.host, place.getsockname()[1])
-        _announce(address, watch.path, wishes, token, limits, messages)
+    messages.warn(*watch.current.model.diagnostics_.messages)
+    with _listening(options.host, options.port) as place:
+        address = url(options.host, place.getsockname()[1])
+        _announce(address, watch.path, options, token, limits, messages)
         ended = threading.Event()
         opening = threading.Thread(target=_open_page, args=(address, token, ended), daemon=True)
-        if wishes.browser:
+        if options.browser:
             # The socket listens already, so the page waits for the server and not the other way round.
             opening.start()
         # Else the objects of all the libraries are searched for garbage again and again while a large request is read.
@@ -134,20 +133,20 @@ def run(path: Path, wishes: ServiceOptions, *, messages: Messages) -> None:
             messages.say("stopped")
         finally:
             ended.set()
-            if wishes.browser:
+            if options.browser:
                 opening.join(_SECONDS_TO_STOP)
 
 
 def _announce(
-    address: str, path: Path, wishes: ServiceOptions, token: str | None, limits: Limits, messages: Messages
+    address: str, path: Path, options: ServiceOptions, token: str | None, limits: Limits, messages: Messages
 ) -> None:
-    if wishes.explorer:
+    if options.explorer:
         messages.say(f"exploring {path.name} at {_page_address(address, token)}")
     else:
         messages.say(f"serving {path.name} at {address}")
     guard = "with a token" if token is not None else "without a token"
     messages.say(f"{guard}, up to {limits.people} people and {limits.times} times a request; stop with Ctrl-C")
-    messages.result(url=address, model=str(path), token=token is not None, explorer=wishes.explorer)
+    messages.result(url=address, model=str(path), token=token is not None, explorer=options.explorer)
     sys.stdout.flush()
 
 

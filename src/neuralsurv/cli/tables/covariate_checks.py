@@ -22,6 +22,13 @@ def is_number(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(values.dtype)
 
 
+def text_categories(columns: Sequence[Column]) -> list[str]:
+    """Return the categories that a model needs as text: a code such as 01 looks like a number and is none."""
+    return [
+        column.name for column in columns if column.kind == "category" and not set(column.levels) <= {"True", "False"}
+    ]
+
+
 def unusable(values: pd.Series) -> str | None:
     """Return why a column cannot be a covariate, or None if it can.
 
