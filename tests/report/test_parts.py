@@ -101,7 +101,7 @@ def test_people_from_long_to_short_expectation():
 
 def test_what_the_model_is_least_sure_of():
     frame, _ = cohort()
-    found = report().unsure
+    found = report().least_certain
     ends = model().predict_rmst(frame, report().horizon).interval(0.9)
     width = (ends.upper - ends.lower).to_numpy()
     assert found.names[0] == f"row {width.argmax()}"
@@ -130,7 +130,7 @@ def test_the_training_rows_are_recognised():
     assert same_as_training(model(), outcome)
     other = outcome.select(np.arange(50))
     assert not same_as_training(model(), other)
-    assert any("the very rows that the model was fitted to" in text for text in report().warnings)
+    assert any("the rows that the model was fitted to" in text for text in report().warnings)
 
 
 def said(outcome=None, frame=None, accuracy=None, horizon=1.0, diagnostics=None):
@@ -148,12 +148,12 @@ def said(outcome=None, frame=None, accuracy=None, horizon=1.0, diagnostics=None)
 def test_warnings_in_plain_words():
     frame, outcome = cohort()
     calm = said()
-    assert "given up on the covariates" not in calm
+    assert "ignores the covariates" not in calm
     collapsed = {"collapsed": True, "messages": ("all are alike",), "kinds": ("collapse",)}
-    assert "given up on the covariates" in said(diagnostics=collapsed)
+    assert "ignores the covariates" in said(diagnostics=collapsed)
     assert "all are alike" not in said(diagnostics=collapsed)
     assert "was interrupted before it was finished" in said(diagnostics={"interrupted": True, "converged": False})
-    assert "had not settled when it reached its limit" in said(diagnostics={"converged": False})
+    assert "reached its limit of steps before it converged" in said(diagnostics={"converged": False})
     assert "The fit reports: the grid is coarse" in said(
         diagnostics={"messages": ("the grid is coarse",), "kinds": ("quadrature",)}
     )
@@ -165,7 +165,7 @@ def test_warnings_in_plain_words():
     few = outcome.select(np.arange(20))
     assert f"These rows have only {few.event.sum()} events" in said(few, frame.iloc[:20])
     late = Outcome.from_arrays(outcome.time * 2, outcome.event)
-    assert "are watched beyond" in said(late)
+    assert "are followed beyond" in said(late)
     gaps = frame.assign(dose=np.where(np.arange(60) < 30, np.nan, frame["dose"]))
     assert "dose is missing in 50% of the rows" in said(frame=gaps)
     far = frame.assign(age=np.where(np.arange(60) < 2, 1e3, frame["age"]))
@@ -173,12 +173,12 @@ def test_warnings_in_plain_words():
     assert "age is more than four standard deviations away from the training mean in 2 of" in said(other, far)
     assert "four standard deviations" not in said(frame=far), "the training rows themselves"
     weak = replace(report().accuracy, concordance=0.51)
-    assert "The concordance index is 0.51: the model hardly tells" in said(accuracy=weak)
+    assert "The concordance index is 0.51: the model hardly ranks" in said(accuracy=weak)
     off = replace(report().accuracy.distribution, p_value=0.001)
     assert "D-calibration is rejected (p = 0.001)" in said(accuracy=replace(report().accuracy, distribution=off))
     group = replace(report().accuracy.groups[0], p_value=0.001)
     assert "differ by more than chance at time" in said(accuracy=replace(report().accuracy, groups=(group,)))
-    assert "come under observation late" in said(accuracy=replace(report().accuracy, late=True))
+    assert "Some rows enter late" in said(accuracy=replace(report().accuracy, late=True))
 
 
 def test_few_events_for_many_covariates():

@@ -1,4 +1,4 @@
-"""How good the predictions are on the rows of a report: calibration, discrimination, Brier score."""
+"""Accuracy of the predictions on the rows of a report: calibration, discrimination, Brier score."""
 
 from __future__ import annotations
 
@@ -149,11 +149,11 @@ def _groups(outcome: Outcome, predicted: np.ndarray, time: float) -> Groups:
     count = int(min(10, max(2, len(outcome) // _FEWEST_IN_GROUP)))
     order = np.argsort(predicted, kind="stable")
     parts = [rows for rows in np.array_split(order, count) if len(rows)]
-    # If nobody of a group is watched for that long, and not all have had the event, there is nothing to compare.
+    # A group of which no row is followed that long, without all having had the event, cannot be compared.
     parts = [rows for rows in parts if _known(outcome.select(rows), time)]
     columns = np.array([_observed(outcome.select(rows), time) for rows in parts]).reshape(-1, 3)
     test, tested = None, count
-    # Groups in which nobody, or everybody, has had the event have no variance; fewer and larger groups may have.
+    # A group in which none or all have had the event has no variance; fewer and larger groups may have one.
     while test is None and tested >= 2 and not outcome.entry.any():
         test = _defined(partial(_agreement, outcome, predicted, time, tested))
         tested -= test is None
@@ -174,13 +174,13 @@ def _known(outcome: Outcome, time: float) -> bool:
 def _observed(outcome: Outcome, time: float) -> tuple[float, float, float]:
     """Return the Kaplan–Meier estimate with a 90 % interval.
 
-    At exactly 0 or 1 Greenwood's variance says nothing; the exact binomial bound of as many rows as were watched up to
-    then, or of all if everybody has had the event, stands in.
+    Greenwood's variance is 0 where the estimate is exactly 0 or 1. There the interval is the exact binomial one, of all
+    rows or of those still at risk.
     """
     estimate, low, high = kaplan_meier(outcome, time)
     if estimate == 1:
-        watched = int((outcome.time >= time).sum())
-        return 1.0, 0.05 ** (1 / max(1, watched)), 1.0
+        at_risk = int((outcome.time >= time).sum())
+        return 1.0, 0.05 ** (1 / max(1, at_risk)), 1.0
     return (0.0, 0.0, 1 - 0.05 ** (1 / len(outcome))) if estimate == 0 else (estimate, low, high)
 
 
@@ -204,20 +204,20 @@ def dynamic_auc(risk: np.ndarray, case: np.ndarray, control: np.ndarray) -> np.n
 
 
 def _auc_over_time(outcome: Outcome, survival: np.ndarray, times: np.ndarray, seed: int) -> OverTime | None:
-    """Return the area under the cumulative/dynamic ROC curve, with censored rows made up for by weights."""
+    """Return the area under the cumulative/dynamic ROC curve, with inverse probability of censoring weights."""
     events = outcome.time[outcome.event & (outcome.weight > 0)]
     if len(events) < 5:
         return None
     grid = np.unique(np.quantile(events, np.linspace(0.1, 0.9, 17)))
     censoring = censoring_curve(outcome)
-    watched = 1.0 / np.where(outcome.event, censoring.before(outcome.time), 1.0)
+    weight = 1.0 / np.where(outcome.event, censoring.before(outcome.time), 1.0)
     rng = np.random.default_rng(seed)
     copies = rng.multinomial(len(outcome), np.full(len(outcome), 1 / len(outcome)), size=_RESAMPLES)
     counts = np.concatenate([np.ones((1, len(outcome))), copies]) * outcome.weight
     rows = []
     for t in grid:
         risk = 1 - survival_at(np.full(len(outcome), t), survival, times)
-        case = counts * np.where(outcome.event & (outcome.time <= t), watched, 0.0)
+        case = counts * np.where(outcome.event & (outcome.time <= t), weight, 0.0)
         area = dynamic_auc(risk, case, counts * (outcome.time > t))
         spread = area[1:][~np.isnan(area[1:])]
         ends = np.quantile(spread, [0.05, 0.95]) if len(spread) else (np.nan, np.nan)

@@ -21,7 +21,7 @@ from neuralsurv.report.individuals import (
     ShownPeople,
     check_people,
     choose_people,
-    least_certain,
+    find_least_certain,
     show_people,
 )
 
@@ -32,7 +32,7 @@ _MOST_DRAWS = 300
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What a reader may choose.
+    """Options of a report.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class ReportOptions:
     times : tuple of float
         Times for calibration in groups; three quartiles of the event times if empty.
     horizon : float, optional
-        Horizon of restricted means and of the curves; by default where a tenth of the rows is still watched.
+        Horizon of restricted means and of the curves; by default where a tenth of the rows is still followed.
     level : float
         Level of intervals and bands.
     people : tuple of int
@@ -65,7 +65,7 @@ class ReportOptions:
 class Report:
     """Everything that a page shows, as numbers and words."""
 
-    choices: ReportOptions
+    options: ReportOptions
     horizon: float
     cohort: CohortDescription
     covariates: list[tuple[str, str, str]]
@@ -79,7 +79,7 @@ class Report:
     accuracy: Accuracy
     effects: list[Effect]
     averaged: int
-    unsure: LeastCertain
+    least_certain: LeastCertain
     warnings: list[str]
 
 
@@ -88,10 +88,10 @@ def build(
     frame: pd.DataFrame,
     outcome: Outcome,
     labels: list[str],
-    choices: ReportOptions,
+    options: ReportOptions,
     advance: Callable[[int, str], None],
 ) -> Report:
-    """Work out a report.
+    """Compute the contents of a report.
 
     Parameters
     ----------
@@ -103,47 +103,47 @@ def build(
         Their outcomes.
     labels : list of str
         What the rows are called.
-    choices : ReportOptions
-        What the reader chose.
+    options : ReportOptions
+        Its options.
     advance : callable
-        Told the number of finished steps, of five, and a few words.
+        Called with the number of finished steps, of five, and a few words.
     """
-    if not 0 < choices.level < 1:
-        raise InputError(f"level={choices.level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
+    if not 0 < options.level < 1:
+        raise InputError(f"level={options.level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
     if not outcome.event.any():
         raise InputError(f"none of the {len(outcome)} rows has an event; there is nothing to compare the model with.")
-    check_people(choices.people, len(frame))
-    horizon = _horizon(outcome, choices.horizon)
-    chosen = _chosen_times(outcome, choices.times)
-    rng = np.random.default_rng(choices.seed)
-    kept = _thinned(len(frame), choices.most_rows, rng, choices.people)
+    check_people(options.people, len(frame))
+    horizon = _horizon(outcome, options.horizon)
+    chosen = _chosen_times(outcome, options.times)
+    rng = np.random.default_rng(options.seed)
+    kept = _thinned(len(frame), options.most_rows, rng, options.people)
     people, seen, names = frame.iloc[kept], outcome.select(kept), [labels[k] for k in kept]
     last = float(max(horizon, outcome.time.max(), *chosen))
     times = np.unique(np.concatenate([np.linspace(0, last, _TIMES), [horizon]]))
     curves = model.predict_survival(people, times)
-    lower, upper = (end.to_numpy() for end in curves.interval(choices.level))
+    lower, upper = (end.to_numpy() for end in curves.interval(options.level))
     survival = curves.mean.to_numpy()
     advance(1, "curves")
     restricted = model.predict_rmst(people, horizon)
-    ends = restricted.interval(choices.level)
+    ends = restricted.interval(options.level)
     mean = (restricted.median.to_numpy(), ends.lower.to_numpy(), ends.upper.to_numpy())
     advance(2, "restricted means")
-    accuracy = measure(seen, survival, times, chosen, choices.seed)
+    accuracy = measure(seen, survival, times, chosen, options.seed)
     advance(3, "calibration and discrimination")
     averaged = people.iloc[_thinned(len(people), _MOST_AVERAGED, rng, ())]
     # Every covariate takes several predictions; the ends of an interval need no more draws than these.
     lighter = copy(model).set_params(draws=min(int(model.draws), _MOST_DRAWS))
-    effects = covariate_effects(lighter, averaged, horizon, choices.level)
+    effects = covariate_effects(lighter, averaged, horizon, options.level)
     advance(4, "effects")
-    wanted = tuple(int(np.flatnonzero(kept == place)[0]) for place in choices.people)
+    wanted = tuple(int(np.flatnonzero(kept == place)[0]) for place in options.people)
     places, called = choose_people(names, mean[0], wanted)
     drawn = np.linspace(0, horizon, 81)
     inside = times <= horizon
     band = (lower[:, inside], upper[:, inside])
     report = Report(
-        choices=choices,
+        options=options,
         horizon=horizon,
-        cohort=describe_cohort(outcome, choices.level),
+        cohort=describe_cohort(outcome, options.level),
         covariates=describe_covariates(model.encoding_.columns, frame),
         scored=len(people),
         times=times,
@@ -151,11 +151,11 @@ def build(
         summary=model.summary().rows,
         elbo=np.asarray(model.elbo_, dtype=np.float64),
         last_training=float(model.time_scale_),
-        shown=show_people(model, people, places, called, drawn, horizon, choices.level),
+        shown=show_people(model, people, places, called, drawn, horizon, options.level),
         accuracy=accuracy,
         effects=effects,
         averaged=len(averaged),
-        unsure=least_certain(model, people, names, mean, band, times[inside]),
+        least_certain=find_least_certain(model, people, names, mean, band, times[inside]),
         warnings=caveats(model, outcome, frame, accuracy, horizon),
     )
     advance(5, "people")
@@ -167,7 +167,7 @@ def _horizon(outcome: Outcome, given: float | None) -> float:
         if not 0 < given < np.inf:
             raise InputError(f"horizon={given!r} must be a positive, finite time.")
         return float(given)
-    # Three digits are enough to name it, and round down so that rows are still watched there.
+    # Three digits are enough to name it, and rounding down keeps rows at risk there.
     value = float(np.quantile(outcome.time, 0.9))
     power = 10.0 ** (np.floor(np.log10(value)) - 2)
     return float(np.floor(value / power) * power)

@@ -16,7 +16,7 @@ _BLUE, _ORANGE, _GREY = 0, 1, 6
 def cohort_chart(part: CohortDescription, times: np.ndarray, mean: np.ndarray, level: float) -> SvgChart:
     """Draw Kaplan–Meier with its band, and the mean of the predicted curves."""
     last = float(part.times[-1])
-    half = "does not come down to one half" if np.isinf(part.half) else f"comes down to one half at {number(part.half)}"
+    half = "does not fall to one half" if np.isinf(part.half) else f"falls to one half at {number(part.half)}"
     chart = SvgChart(
         (0.0, last), (0.0, 1.0), "time", "survival",
         f"Kaplan–Meier curve of {part.rows} rows with {part.events} events; it {half} and ends at "
@@ -61,7 +61,7 @@ def people_chart(shown: ShownPeople, last_training: float, level: float) -> SvgC
 
 
 def histogram_chart(accuracy: Accuracy) -> SvgChart:
-    """Draw D-calibration: how survival at people's own event times is spread."""
+    """Draw D-calibration: the distribution of predicted survival at the observed event times."""
     share = accuracy.distribution.histogram / accuracy.distribution.histogram.sum()
     edges = np.linspace(0, 1, len(share) + 1)
     chart = SvgChart(

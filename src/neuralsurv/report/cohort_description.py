@@ -25,11 +25,11 @@ class CohortDescription:
     follow_up : float
         Median follow-up by the reverse Kaplan–Meier method; infinite if fewer than half are censored in the end.
     half : float
-        Median event time; infinite if the curve does not come down to one half.
+        Median event time; infinite if the curve does not fall to one half.
     times, survival, lower, upper : ndarray
         The Kaplan–Meier curve with its band, from time 0.
     risk_times, at_risk : ndarray
-        How many are watched at some times.
+        Numbers at risk at some times.
     """
 
     rows: int
@@ -61,7 +61,7 @@ def describe_cohort(outcome: Outcome, level: float) -> CohortDescription:
     spread = ndtri((1 + level) / 2) * np.sqrt(curve.greenwood) / np.abs(np.log(survival))
     lower = np.where(inside, survival ** np.exp(spread), 0.0)
     upper = np.where(inside, survival ** np.exp(-spread), np.where(curve.survival >= 1, 1.0, np.nan))
-    # Where nobody is left the last interval goes on.
+    # After the last row the interval stays as it was.
     upper = pd.Series(upper).ffill().fillna(1.0).to_numpy()
     last = float(outcome.time.max())
     risk_times = np.array(ticks(0.0, last))

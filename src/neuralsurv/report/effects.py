@@ -59,13 +59,11 @@ def covariate_effects(model: NeuralSurv, people: pd.DataFrame, horizon: float, l
         if len(values) < 2:
             continue
         means = {value: _average(model, people, column, value, horizon) for value in values}
-        base = values[0]
+        base, shown = values[0], number if column.kind == "number" else str
         for value in values[1:]:
             gap = means[value] - means[base]
             low, middle, high = np.quantile(gap, [(1 - level) / 2, 0.5, (1 + level) / 2])
-            found.append(
-                Effect(column.name, f"{_shown(base)} → {_shown(value)}", float(middle), float(low), float(high))
-            )
+            found.append(Effect(column.name, f"{shown(base)} → {shown(value)}", float(middle), float(low), float(high)))
     return sorted(found, key=lambda effect: -abs(effect.median))
 
 
@@ -93,7 +91,3 @@ def _average(model: NeuralSurv, people: pd.DataFrame, column: Column, value: Any
     prediction = model.predict_rmst(changed, horizon)
     total = sum(block.sum(axis=1) for block in prediction.blocks())
     return np.asarray(total / len(people)).reshape(-1)
-
-
-def _shown(value: Any) -> str:
-    return number(value) if isinstance(value, float) else str(value)

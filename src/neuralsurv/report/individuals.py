@@ -1,4 +1,4 @@
-"""The people that a report shows: some from low to high risk, and those of whom the model is least sure."""
+"""The people that a report shows: some from low to high risk, and those with the widest intervals."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class ShownPeople:
     ----------
     names : tuple of str
         What they are called.
-    rows : DataFrame
-        Their covariates.
+    values : tuple of str
+        For each the covariates, in words.
     times : ndarray of shape (T,)
         Times of the curves.
     median, lower, upper : ndarray of shape (k, T)
         Survival, with its band.
     half : tuple of (float, float, float)
-        For each the median event time with its interval; infinite where the curve does not come down to one half.
+        For each the median event time with its interval; infinite where the curve does not fall to one half.
     mean : tuple of (float, float, float)
         For each the restricted mean with its interval.
     """
 
     names: tuple[str, ...]
-    rows: pd.DataFrame
+    values: tuple[str, ...]
     times: np.ndarray
     median: np.ndarray
     lower: np.ndarray
@@ -48,7 +48,7 @@ class ShownPeople:
 
 @dataclass(frozen=True)
 class LeastCertain:
-    """Where the model knows least.
+    """Where the model is least certain.
 
     Attributes
     ----------
@@ -118,11 +118,10 @@ def show_people(
     rows = frame.iloc[places]
     curves = model.predict_survival(rows, times)
     lower, upper = curves.interval(level)
-    columns = [column.name for column in model.encoding_.columns]
     half, mean = model.predict_median(rows), model.predict_rmst(rows, horizon)
     return ShownPeople(
         tuple(names),
-        rows[columns],
+        tuple(_covariates(model, row) for _, row in rows.iterrows()),
         times,
         curves.median.to_numpy(),
         lower.to_numpy(),
@@ -132,12 +131,21 @@ def show_people(
     )
 
 
+def _covariates(model: NeuralSurv, person: pd.Series) -> str:
+    words = []
+    for column in model.encoding_.columns:
+        value = person[column.name]
+        shown = "missing" if pd.isna(value) else number(float(value)) if column.kind == "number" else str(value)
+        words.append(f"{column.name}: {shown}")
+    return "; ".join(words)
+
+
 def _with_interval(middle: pd.Series, ends: tuple[pd.Series, pd.Series]) -> tuple[tuple[float, float, float], ...]:
     columns = (middle.to_numpy(), ends[0].to_numpy(), ends[1].to_numpy())
     return tuple((float(a), float(b), float(c)) for a, b, c in zip(*columns, strict=True))
 
 
-def least_certain(
+def find_least_certain(
     model: NeuralSurv,
     frame: pd.DataFrame,
     labels: list[str],
@@ -146,7 +154,7 @@ def least_certain(
     times: np.ndarray,
     count: int = 5,
 ) -> LeastCertain:
-    """Find where the model knows least.
+    """Find where the model is least certain.
 
     Parameters
     ----------
@@ -178,7 +186,7 @@ def least_certain(
 
 
 def _unusual(model: NeuralSurv, frame: pd.DataFrame, place: int) -> str:
-    """Say which values of a person few others have."""
+    """Describe the rare values of a person."""
     words = []
     for column in model.encoding_.columns:
         values = frame[column.name]
