@@ -13,10 +13,21 @@ from typer.core import TyperGroup
 from neuralsurv.cli import arguments as a
 from neuralsurv.cli.config import Config
 from neuralsurv.cli.messages import Messages, as_json
-from neuralsurv.cli.option_groups import file_options, message_options, outcome_options, run_options, with_options
+from neuralsurv.cli.option_groups import (
+    EvaluateOptions,
+    PredictOptions,
+    ReportArguments,
+    ServeOptions,
+    StreamOptions,
+    file_options,
+    message_options,
+    outcome_options,
+    run_options,
+    with_options,
+)
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.start import BAD_INPUT, INTERRUPTED, UNEXPECTED
-from neuralsurv.errors import NeuralSurvError
+from neuralsurv.errors import InputError, NeuralSurvError
 from neuralsurv.names import printable
 
 _EPILOG = "Exit codes: 0 done, 1 unexpected error, 2 wrong input or usage, 130 interrupted."
@@ -100,19 +111,12 @@ def demo(
 
 
 @app.command(epilog=_EPILOG)
-@with_options(given=run_options, messages=message_options)
+@with_options(given=run_options, streaming=StreamOptions, messages=message_options)
 def fit(
     *,
     given: Config,
     out: a.ModelOut = None,
-    stream: a.Stream = False,
-    method: a.Method = "auto",
-    passes: a.Passes = None,
-    training_passes: a.TrainingPasses = None,
-    batch_size: a.BatchSize = None,
-    modes: a.Modes = None,
-    checkpoint: a.CheckpointFile = None,
-    own_rows: a.OwnRows = False,
+    streaming: StreamOptions,
     write_config: a.WriteConfig = None,
     force: a.Force = False,
     messages: Messages,
@@ -126,25 +130,23 @@ def fit(
     from neuralsurv.cli.commands.fit import run
 
     out = out or given.out
-    streamed = fit_stream.StreamSettings(
-        stream, method, passes, training_passes, batch_size, modes, checkpoint, own_rows
-    )
-    if streamed.wanted:
-        fit_stream.run(given.data, streamed, given.model, out, force=force, messages=messages)
+    if streaming.stream or fit_stream.processes() > 1:
+        fit_stream.run(given.data, streaming, given.model, out, force=force, messages=messages)
         return
-    streamed.check_unused()
+    if streaming != StreamOptions():
+        raise InputError(
+            "--method, --passes, --training-passes, --batch-size, --modes, --checkpoint and --own-rows are for "
+            "rows that stream; add --stream."
+        )
     run(given.data, given.model, out, write_config, force=force, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
-@with_options(given=run_options, messages=message_options)
+@with_options(given=run_options, options=EvaluateOptions, messages=message_options)
 def evaluate(
     *,
     given: Config,
-    folds: a.Folds = 5,
-    repeats: a.Repeats = 1,
-    cox_penalty: a.CoxPenalty = 0.1,
-    horizon: a.BrierHorizon = None,
+    options: EvaluateOptions,
     out: a.ScoresOut = None,
     force: a.Force = False,
     messages: Messages,
@@ -153,24 +155,18 @@ def evaluate(
 
     Folds hold whole subjects where --id is given. Nothing is saved but the scores.
     """
-    from neuralsurv.cli.commands.evaluate import EvaluateOptions, run
+    from neuralsurv.cli.commands.evaluate import run
 
-    options = EvaluateOptions(folds, repeats, cox_penalty, horizon)
     run(given.data, given.model, options, out, force=force, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
-@with_options(how=file_options, messages=message_options)
+@with_options(options=PredictOptions, how=file_options, messages=message_options)
 def predict(
     *,
     model: a.Model,
     data: a.Data,
-    times: a.Times = None,
-    quantity: a.Quantity = "survival",
-    given: a.Given = None,
-    horizon: a.MeanHorizon = None,
-    share: a.Share = 0.5,
-    level: a.Level = 0.9,
+    options: PredictOptions,
     id: a.Id = None,
     out: a.PredictionOut = None,
     picture: a.Picture = None,
@@ -179,15 +175,14 @@ def predict(
     messages: Messages,
 ) -> None:
     """Predict for the rows of a table, with intervals, as numbers or as a picture."""
-    from neuralsurv.cli.commands.predict import PredictOptions, run
+    from neuralsurv.cli.commands.predict import run
 
-    options = PredictOptions(quantity, times, given, horizon, share, level)
     table = DataSettings(file=data, id=id).over(how)
     run(model, table, options, out, picture=picture, force=force, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
-@with_options(outcome=outcome_options, how=file_options, messages=message_options)
+@with_options(outcome=outcome_options, how=file_options, arguments=ReportArguments, messages=message_options)
 def report(
     *,
     model: a.Model,
@@ -195,12 +190,7 @@ def report(
     out: a.ReportOut,
     outcome: DataSettings,
     how: DataSettings,
-    title: a.Title = None,
-    times: a.CalibrationTimes = None,
-    horizon: a.MeanHorizonOfReport = None,
-    level: a.Level = 0.9,
-    people: a.People = None,
-    rows: a.Rows = 1000,
+    arguments: ReportArguments,
     force: a.Force = False,
     messages: Messages,
 ) -> None:
@@ -210,10 +200,7 @@ def report(
     """
     from neuralsurv.cli.commands.report import run
 
-    run(
-        model, DataSettings(file=data).over(outcome).over(how), out, title=title, times=times, horizon=horizon,
-        level=level, people=people, rows=rows, force=force, messages=messages,
-    )  # fmt: skip
+    run(model, DataSettings(file=data).over(outcome).over(how), arguments, out, force=force, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
@@ -232,39 +219,22 @@ def explore(
 
     The page runs on this machine and needs no network. Stop it with Ctrl-C.
     """
-    from neuralsurv.cli.commands.serve import ServiceOptions, run
+    from neuralsurv.cli.commands.serve import run
 
-    options = ServiceOptions(host, port, token_file, no_token, explorer=True, browser=not no_browser)
-    run(model, options, messages=messages)
+    options = ServeOptions(host, port, token_file, no_token, explorer=True)
+    run(model, options, browser=not no_browser, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
-@with_options(messages=message_options)
-def serve(
-    *,
-    model: a.Model,
-    host: a.Host = "127.0.0.1",
-    port: a.Port = 8000,
-    token_file: a.TokenFile = None,
-    no_token: a.NoToken = False,
-    name: a.HostName = None,
-    threads: a.Threads = None,
-    max_bytes: a.MaxBytes = 2**20,
-    max_people: a.MaxPeople = 1000,
-    max_times: a.MaxTimes = 500,
-    timeout: a.Timeout = 30.0,
-    explorer: a.WithExplorer = False,
-    messages: Messages,
-) -> None:
+@with_options(options=ServeOptions, messages=message_options)
+def serve(*, model: a.Model, options: ServeOptions, messages: Messages) -> None:
     """Serve the predictions of a model over HTTP: /predict, /model, /health, /metrics, /openapi.json.
 
     Only this machine can reach it unless --host says otherwise. A new model file in the old place is taken up without
     a restart.
     """
-    from neuralsurv.cli.commands.serve import ServiceOptions, run
+    from neuralsurv.cli.commands.serve import run
 
-    limits = {"body_bytes": max_bytes, "people": max_people, "times": max_times, "seconds": timeout}
-    options = ServiceOptions(host, port, token_file, no_token, tuple(name or ()), threads, limits, explorer=explorer)
     run(model, options, messages=messages)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,11 @@ from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 
 _TABLES = ("data", "model", "output")
-_KINDS = {str: "text", bool: "true or false", list: "a list of texts"}
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "text": lambda value: type(value) is str,
+    "true or false": lambda value: type(value) is bool,
+    "a list of texts": lambda value: type(value) is list and set(map(type, value)) <= {str},
+}
 
 
 @dataclass(frozen=True)
@@ -59,13 +64,14 @@ def read_config(path: Path | None) -> Config:
     out = content.get("output", {})
     for name, value in out.items():
         check_known(name, ("file",), what="key", where=f"[output] of {path.name}")
-        _checked(name, value, str, f"[output] of {path.name}")
+        _checked(name, value, "text", f"[output] of {path.name}")
     return Config(data, content.get("model", {}), path.parent / out["file"] if "file" in out else None)
 
 
 def _data(table: dict[str, Any], path: Path) -> DataSettings:
     where = f"[data] of {path.name}"
-    kinds = {field.name: {bool: bool, tuple: list}.get(type(field.default), str) for field in fields(DataSettings)}
+    by_default = {False: "true or false", (): "a list of texts"}
+    kinds = {field.name: by_default.get(field.default, "text") for field in fields(DataSettings)}
     read: dict[str, Any] = {}
     for name, value in table.items():
         check_known(name, list(kinds), what="key", where=where)
@@ -74,11 +80,11 @@ def _data(table: dict[str, Any], path: Path) -> DataSettings:
     return replace(settings, file=path.parent / read["file"]) if "file" in read else settings
 
 
-def _checked(name: str, value: Any, kind: type, where: str) -> Any:
+def _checked(name: str, value: Any, kind: str, where: str) -> Any:
     """Return a value of a key, a list as a tuple; refuse one of another kind."""
-    if type(value) is not kind or (kind is list and {type(item) for item in value} - {str}):
-        raise InputError(f"{name!r} in {where} must be {_KINDS[kind]}, but is {value!r}.")
-    return tuple(value) if kind is list else value
+    if not _KINDS[kind](value):
+        raise InputError(f"{name!r} in {where} must be {kind}, but is {value!r}.")
+    return tuple(value) if kind == "a list of texts" else value
 
 
 def config_text(data: DataSettings, model: dict[str, Any], out: Path, folder: Path) -> str:

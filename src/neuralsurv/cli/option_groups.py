@@ -1,9 +1,13 @@
-"""Options that several commands share: each group is a function of its options, and a command gets what it returns."""
+"""Options in groups: a function or a data class has options as parameters, and a command gets what it makes of them.
+
+What an option means is written once, in :mod:`neuralsurv.cli.arguments`.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -113,3 +117,68 @@ def run_options(
     found = read_config(config)
     table = DataSettings(file=data).over(outcome).over(covariates).over(how).over(found.data)
     return Config(table, {**found.model, **model}, found.out)
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Options of a fit to rows that are streamed."""
+
+    stream: a.Stream = False
+    method: a.Method = "auto"
+    passes: a.Passes = None
+    training_passes: a.TrainingPasses = None
+    batch_size: a.BatchSize = None
+    modes: a.Modes = None
+    checkpoint: a.CheckpointFile = None
+    own_rows: a.OwnRows = False
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Options of a cross-validation."""
+
+    folds: a.Folds = 5
+    repeats: a.Repeats = 1
+    cox_penalty: a.CoxPenalty = 0.1
+    horizon: a.BrierHorizon = None
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """What to predict."""
+
+    times: a.Times = None
+    quantity: a.Quantity = "survival"
+    given: a.Given = None
+    horizon: a.MeanHorizon = None
+    share: a.Share = 0.5
+    level: a.Level = 0.9
+
+
+@dataclass(frozen=True)
+class ReportArguments:
+    """What a report shows, as it is typed."""
+
+    title: a.Title = None
+    times: a.CalibrationTimes = None
+    horizon: a.MeanHorizonOfReport = None
+    level: a.Level = 0.9
+    people: a.People = None
+    rows: a.Rows = 1000
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How a model is served."""
+
+    host: a.Host = "127.0.0.1"
+    port: a.Port = 8000
+    token_file: a.TokenFile = None
+    no_token: a.NoToken = False
+    name: a.HostName = None
+    threads: a.Threads = None
+    max_bytes: a.MaxBytes = 2**20
+    max_people: a.MaxPeople = 1000
+    max_times: a.MaxTimes = 500
+    timeout: a.Timeout = 30.0
+    explorer: a.WithExplorer = False

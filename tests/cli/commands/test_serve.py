@@ -17,7 +17,8 @@ import pytest
 
 from cli.run_command import refused, run
 from neuralsurv.cli.commands import serve
-from neuralsurv.cli.commands.serve import ServiceOptions, is_loopback, read_token, url
+from neuralsurv.cli.commands.serve import is_loopback, read_token, url
+from neuralsurv.cli.option_groups import ServeOptions
 from neuralsurv.errors import InputError
 from service.own_process import call, running, stop
 from service.small_service import PERSON, model
@@ -149,36 +150,30 @@ def test_addresses(host, loopback, address):
     assert url(host, 8) == address
 
 
-class TestWishes:
+class TestOptions:
     """What the options become; no process."""
 
     @pytest.fixture
-    def wishes(self, monkeypatch):
+    def served(self, monkeypatch):
         found = []
-        monkeypatch.setattr(serve, "run", lambda path, wishes, messages: found.append(wishes))
+        monkeypatch.setattr(
+            serve, "run", lambda path, options, messages, browser=False: found.append((options, browser))
+        )
         return found
 
-    def test_explore_opens_a_browser_unless_told_not_to(self, wishes):
+    def test_explore_opens_a_browser_unless_asked_not_to(self, served):
         run("explore", "m.neuralsurv")
         run("explore", "m.neuralsurv", "--no-browser", "--port", 9)
-        assert wishes == [
-            ServiceOptions(port=0, explorer=True, browser=True),
-            ServiceOptions(port=9, explorer=True, browser=False),
-        ]
+        assert served == [(ServeOptions(port=0, explorer=True), True), (ServeOptions(port=9, explorer=True), False)]
 
-    def test_serve(self, wishes):
-        usual = {"body_bytes": 2**20, "people": 1000, "times": 500, "seconds": 30.0}
+    def test_serve(self, served):
         run("serve", "m.neuralsurv")
         options = ["--max-people", 5, "--max-times", 6, "--max-bytes", 7, "--timeout", 8]
         run("serve", "m.neuralsurv", *options, "--name", "a.org", "--name", "b.org", "--explorer", "--threads", 3)
-        assert wishes == [
-            ServiceOptions(limits=usual),
-            ServiceOptions(
-                names=("a.org", "b.org"),
-                threads=3,
-                limits={"body_bytes": 7, "people": 5, "times": 6, "seconds": 8.0},
-                explorer=True,
-            ),
+        limits = {"max_people": 5, "max_times": 6, "max_bytes": 7, "timeout": 8.0}
+        assert served == [
+            (ServeOptions(), False),
+            (ServeOptions(name=["a.org", "b.org"], threads=3, explorer=True, **limits), False),
         ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from neuralsurv.cli.commands.fit import usable_cohort
 from neuralsurv.cli.evaluation.comparison import METHODS, NEURALSURV, RIDGE_COX, SCORES, Scores, compare
 from neuralsurv.cli.evaluation.folds import make_folds
 from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.option_groups import EvaluateOptions
 from neuralsurv.cli.output_files import reserved
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.survival_table import read_survival_table
@@ -23,26 +23,6 @@ _TITLES = {
     "integrated_brier_score": "integrated Brier ↓",
     "km_calibration": "KM-calibration ↓",
 }
-
-
-@dataclass(frozen=True)
-class EvaluateOptions:
-    """How the model is evaluated.
-
-    Attributes
-    ----------
-    folds, repeats : int
-        Folds, and how often the table is split into them.
-    penalty : float
-        Penalty of the ridge Cox model.
-    horizon : float, optional
-        Where the Brier score ends.
-    """
-
-    folds: int
-    repeats: int
-    penalty: float
-    horizon: float | None
 
 
 def run(
@@ -81,7 +61,7 @@ def run(
         with messages.steps("evaluating", len(folds) * len(METHODS)) as advance:
             scores = compare(
                 cohort.covariates, outcome, folds, parameters,
-                penalty=options.penalty, horizon=options.horizon, advance=advance,
+                penalty=options.cox_penalty, horizon=options.horizon, advance=advance,
             )  # fmt: skip
         _remarks(scores, len(folds), messages)
         if out is not None:
@@ -163,7 +143,7 @@ def _show(
         folds=options.folds,
         repeats=options.repeats,
         horizon=scores.horizon,
-        cox_penalty=options.penalty,
+        cox_penalty=options.cox_penalty,
         methods=summary,
         difference_to_ridge_cox=differences,
         scores=scores.folds,

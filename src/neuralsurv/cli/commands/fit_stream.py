@@ -9,12 +9,12 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.option_groups import StreamOptions
 from neuralsurv.cli.output_files import file_size, reserved
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.covariate_checks import many_levels
@@ -33,57 +33,6 @@ _NOT_STREAMED = ("id", "event_values", "start_date", "end_date", "entry_date", "
                  "zero_times")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class StreamSettings:
-    """How a streamed fit was asked for.
-
-    Attributes
-    ----------
-    asked : bool
-        Whether ``--stream`` was given.
-    method : str
-        ``auto``, ``exact`` or ``mini-batch``.
-    passes, training_passes, batch_size, modes : int or None
-        Passes, rows of a step, and modes; the estimator's own if None.
-    checkpoint : Path or None
-        Where the state is saved.
-    own_rows : bool
-        Whether every process reads files of its own.
-    """
-
-    asked: bool = False
-    method: str = "auto"
-    passes: int | None = None
-    training_passes: int | None = None
-    batch_size: int | None = None
-    modes: int | None = None
-    checkpoint: Path | None = None
-    own_rows: bool = False
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the rows stream: asked for, or because there are several processes."""
-        return self.asked or processes() > 1
-
-    def check_unused(self) -> None:
-        """Refuse settings of a stream where there is none."""
-        if self != StreamSettings():
-            raise InputError(
-                "--method, --passes, --training-passes, --batch-size, --modes, --checkpoint and --own-rows are for "
-                "rows that stream; add --stream."
-            )
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of ``fit_stream``."""
-        given = {name: getattr(self, name) for name in ("passes", "training_passes", "batch_size", "modes")}
-        return {
-            "method": self.method,
-            "checkpoint": self.checkpoint,
-            "shards": "own" if self.own_rows else "shared",
-            **{name: value for name, value in given.items() if value is not None},
-        }
-
-
 def processes() -> int:
     """Return how many processes torchrun has started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
@@ -91,7 +40,7 @@ def processes() -> int:
 
 def run(
     settings: DataSettings,
-    stream: StreamSettings,
+    options: StreamOptions,
     given: dict[str, Any],
     out: Path | None,
     *,
@@ -104,7 +53,7 @@ def run(
     ----------
     settings : DataSettings
         The files and their columns.
-    stream : StreamSettings
+    options : StreamOptions
         How to go through the rows.
     given : dict
         Arguments of the estimator that were set.
@@ -127,7 +76,7 @@ def run(
 
         model = NeuralSurv(**estimator_arguments(given), verbose=messages.progress)
         began = time.perf_counter()
-        with warnings.catch_warnings(record=True) as caught, _stopped_by_torchrun(stream.checkpoint):
+        with warnings.catch_warnings(record=True) as caught, _stopped_by_torchrun(options.checkpoint):
             warnings.simplefilter("always", NeuralSurvWarning)
             model.fit_stream(
                 str(settings.file),
@@ -136,7 +85,7 @@ def run(
                 entry=settings.entry,
                 weight=settings.weight,
                 features=features,
-                **stream.arguments(),
+                **_stream_arguments(options),
             )
         seconds = time.perf_counter() - began
         if not first:
@@ -157,6 +106,17 @@ def run(
             converged=model.diagnostics_.converged,
             elbo=float(model.elbo_[-1]),
         )
+
+
+def _stream_arguments(options: StreamOptions) -> dict[str, Any]:
+    """Return the arguments of ``fit_stream``; what was not given is left to the estimator."""
+    given = {name: getattr(options, name) for name in ("passes", "training_passes", "batch_size", "modes")}
+    return {
+        "method": options.method,
+        "checkpoint": options.checkpoint,
+        "shards": "own" if options.own_rows else "shared",
+        **{name: value for name, value in given.items() if value is not None},
+    }
 
 
 def _features(settings: DataSettings, messages: Messages) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pandas as pd
 from neuralsurv.cli.commands.predict_picture import check_picture, draw
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import opened
+from neuralsurv.cli.option_groups import PredictOptions
 from neuralsurv.cli.output_files import file_size, reserved
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.covariate_checks import text_categories
@@ -32,34 +32,6 @@ _ALONG_TIMES = ("survival", "hazard", "cumulative-hazard", "path")
 _MOST_TIMES = 100_000
 # Points of a curve in a picture for which no times were given.
 _TIMES_OF_A_PICTURE = 101
-
-
-@dataclass(frozen=True)
-class PredictOptions:
-    """What is asked of a model.
-
-    Attributes
-    ----------
-    quantity : str
-        One of ``QUANTITIES``.
-    times : str, optional
-        Times with commas between them, or ``first:last:step``.
-    given : float, optional
-        Time that people have reached.
-    horizon : float, optional
-        Horizon of the restricted mean.
-    share : float
-        Share of people for ``quantile``.
-    level : float
-        Level of the intervals.
-    """
-
-    quantity: str
-    times: str | None
-    given: float | None
-    horizon: float | None
-    share: float
-    level: float
 
 
 def run(

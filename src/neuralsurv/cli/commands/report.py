@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 
 from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.option_groups import ReportArguments
 from neuralsurv.cli.output_files import file_size, reserved, write_text
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.covariate_checks import text_categories
@@ -18,18 +19,7 @@ from neuralsurv.names import check_known
 
 
 def run(
-    path: Path,
-    table: DataSettings,
-    out: Path,
-    *,
-    title: str | None,
-    times: str | None,
-    horizon: float | None,
-    level: float,
-    people: str | None,
-    rows: int,
-    force: bool,
-    messages: Messages,
+    path: Path, table: DataSettings, arguments: ReportArguments, out: Path, *, force: bool, messages: Messages
 ) -> None:
     """Write a report.
 
@@ -39,15 +29,15 @@ def run(
         The model file.
     table : DataSettings
         The cohort; columns that are not given are those of the fit.
+    arguments : ReportArguments
+        What to show.
     out : Path
         Where the page goes.
-    title, times, horizon, level, people, rows
-        The options of the command; `times` and `people` are lists with commas, `rows` is the most rows to predict for.
     force, messages
         As in :func:`neuralsurv.cli.commands.fit.run`.
     """
-    if rows < 10:
-        raise InputError(f"--rows {rows} is too few for a report; use at least 10.")
+    if arguments.rows < 10:
+        raise InputError(f"--rows {arguments.rows} is too few for a report; use at least 10.")
     with reserved(out, force=force, inputs=(path, table.file)):
         from neuralsurv import __version__
         from neuralsurv.cli.commands.predict import parse_times
@@ -66,12 +56,12 @@ def run(
         for column in model.encoding_.columns:
             check_known(column.name, list(cohort.frame.columns), what="column", where="used by the model")
         options = ReportOptions(
-            title=title or f"Survival report: {cohort.settings.file.name if cohort.settings.file else ''}",
-            times=tuple(parse_times(times).tolist()) if times else (),
-            horizon=horizon,
-            level=level,
-            people=_rows(people),
-            most_rows=rows,
+            title=arguments.title or f"Survival report: {cohort.settings.file.name if cohort.settings.file else ''}",
+            times=tuple(parse_times(arguments.times).tolist()) if arguments.times else (),
+            horizon=arguments.horizon,
+            level=arguments.level,
+            people=_rows(arguments.people),
+            most_rows=arguments.rows,
         )
         messages.warn(*code_warnings(cohort.frame[names]))
         with messages.steps("report", 5) as advance:

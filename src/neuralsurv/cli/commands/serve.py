@@ -12,11 +12,12 @@ import sys
 import tempfile
 import threading
 import webbrowser
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.option_groups import ServeOptions
 from neuralsurv.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,52 +31,17 @@ _SECONDS_TO_OPEN = 60.0
 _SECONDS_TO_STOP = 5.0
 
 
-@dataclass(frozen=True)
-class ServiceOptions:
-    """How a model is served.
-
-    Attributes
-    ----------
-    host : str
-        Address to listen on.
-    port : int
-        Port to listen on; 0 takes a free one.
-    token_file : Path, optional
-        File with the token.
-    no_token : bool
-        Whether other machines may ask without a token.
-    names : tuple of str
-        Host names under which the service may be called.
-    threads : int, optional
-        Predictions at the same time.
-    limits : dict
-        Limits of requests that are not the usual ones, by name.
-    explorer : bool
-        Whether the page is there too.
-    browser : bool
-        Whether to open it.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    token_file: Path | None = None
-    no_token: bool = False
-    names: tuple[str, ...] = ()
-    threads: int | None = None
-    limits: dict[str, Any] = field(default_factory=dict)
-    explorer: bool = False
-    browser: bool = False
-
-
-def run(path: Path, options: ServiceOptions, *, messages: Messages) -> None:
+def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: Messages) -> None:
     """Serve a model until the process is stopped.
 
     Parameters
     ----------
     path : Path
         The model file.
-    options : ServiceOptions
+    options : ServeOptions
         How.
+    browser : bool
+        Whether to open the page of the explorer.
     messages : Messages
         Where to say what is going on.
     """
@@ -99,10 +65,12 @@ def run(path: Path, options: ServiceOptions, *, messages: Messages) -> None:
             f"--host {options.host} can be reached from other machines; set a token ({TOKEN_VARIABLE} or --token-file),"
             " or say --no-token."
         )
-    limits = Limits(**options.limits)
+    limits = Limits(
+        body_bytes=options.max_bytes, people=options.max_people, times=options.max_times, seconds=options.timeout
+    )
     # The others are for clients that are asked to come back later, and for /health.
     limits = replace(limits, waiting=min(limits.waiting, most_connections() // 2))
-    names = options.names or (_LOOPBACK_NAMES if loopback else None)
+    names = options.name or (_LOOPBACK_NAMES if loopback else None)
     hosts = None if names is None else tuple(name.lower() for name in names)
     watch = ModelWatch(path)
     threads = options.threads or min(4, os.cpu_count() or 1)
@@ -120,7 +88,7 @@ def run(path: Path, options: ServiceOptions, *, messages: Messages) -> None:
         _announce(address, watch.path, options, token, limits, messages)
         ended = threading.Event()
         opening = threading.Thread(target=_open_page, args=(address, token, ended), daemon=True)
-        if options.browser:
+        if browser:
             # The socket listens already, so the page waits for the server and not the other way round.
             opening.start()
         # Else the objects of all the libraries are searched for garbage again and again while a large request is read.
@@ -133,12 +101,12 @@ def run(path: Path, options: ServiceOptions, *, messages: Messages) -> None:
             messages.say("stopped")
         finally:
             ended.set()
-            if options.browser:
+            if browser:
                 opening.join(_SECONDS_TO_STOP)
 
 
 def _announce(
-    address: str, path: Path, options: ServiceOptions, token: str | None, limits: Limits, messages: Messages
+    address: str, path: Path, options: ServeOptions, token: str | None, limits: Limits, messages: Messages
 ) -> None:
     if options.explorer:
         messages.say(f"exploring {path.name} at {_page_address(address, token)}")
