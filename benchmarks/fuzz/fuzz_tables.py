@@ -16,7 +16,7 @@ from fuzz_cohort import BrokenPromiseError, attempt
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.covariate_checks import drop_unusable, remarks
 from neuralsurv.cli.tables.survival_table import read_survival_table
-from neuralsurv.cli.tables.table_files import read_table
+from neuralsurv.cli.tables.table_input import read_table
 
 _CELLS = (
     *("1", "2.5", "0", "3", "7", "", "NA", "nan", "a", "b", "-1", "1e300", "1e999", "inf", "-inf", " 4 ", '"q,x"', '"'),

@@ -45,7 +45,7 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as error:
             raise _ended(ctx, "interrupted; nothing was written.", INTERRUPTED) from error
         except BrokenPipeError as error:
-            # Whoever read the output has closed it, as `head` does. Python would complain again when it flushes.
+            # The reader has closed the output, as `head` does. Python would complain again when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from error
         except MemoryError as error:

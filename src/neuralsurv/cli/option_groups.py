@@ -99,7 +99,7 @@ def model_options(
 
 
 def message_options(quiet: a.Quiet = False, json: a.Json = False) -> Messages:
-    """Read how the command speaks."""
+    """Read how much the command prints, and in which form."""
     return Messages(machine=json, quiet=quiet)
 
 

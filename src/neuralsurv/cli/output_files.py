@@ -1,4 +1,4 @@
-"""Files that a command writes: never over another by accident, and never half."""
+"""Output files of a command: never written over another by accident, and never half-written."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def check_new(path: Path, *, force: bool, inputs: tuple[Path | None, ...] = ()) 
 
 @contextmanager
 def reserved(path: Path | None, *, force: bool, inputs: tuple[Path | None, ...] = ()) -> Iterator[None]:
-    """Hold the name of an output while the block works on it; another command that wants the same one is refused.
+    """Reserve the name of an output while the block runs; another command that wants the same one is refused.
 
     The system gives the name back when the process ends, however it does.
 
     Parameters
     ----------
     path : Path or None
-        Where to write; None for an output that nobody asked for.
+        Where to write; None if there is no such output.
     force, inputs
         As in :func:`check_new`, which comes first.
     """

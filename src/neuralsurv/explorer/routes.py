@@ -1,4 +1,4 @@
-"""The page and what belongs to it, out of the package; nothing is fetched from anywhere else."""
+"""Routes for the page and its assets, which come from the package; nothing is fetched from elsewhere."""
 
 from __future__ import annotations
 

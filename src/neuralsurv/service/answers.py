@@ -98,7 +98,7 @@ def answer(ready: ReadyModel, asked: PredictRequest, deadline: Deadline) -> dict
     for name in dict.fromkeys(asked.quantities):
         deadline.check()
         found = _predict(predictor, table, asked, horizon, name)
-        summaries = _summaries(replace(found, blocks=_watched(found, deadline)), asked.level)
+        summaries = _summaries(replace(found, blocks=_until(found, deadline)), asked.level)
         for row, person in enumerate(people):
             person[name] = {key: values[row] for key, values in summaries.items()}
     filled = predictor.encoding.filled(predictor.encode(table).numpy())
@@ -132,7 +132,7 @@ def _predict(
     return predictor.event_time(people)
 
 
-def _watched(prediction: Prediction, deadline: Deadline) -> Any:
+def _until(prediction: Prediction, deadline: Deadline) -> Any:
     def blocks() -> Iterator[np.ndarray]:
         for block in prediction.blocks():
             yield block

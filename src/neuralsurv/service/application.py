@@ -1,4 +1,4 @@
-"""The service: its routes, and how they are put together."""
+"""The routes of the service, and the ASGI application that holds them."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Service:
         self.note_model()
 
     def note_model(self) -> None:
-        """Put the state of the model file into the figures."""
+        """Put the state of the model file into the metrics."""
         watch = self.watch
         since = watch.current.since.timestamp()
         self.metrics.model(watch.loads, watch.failures, watch.problem is not None, since)
 
     def model_changed(self) -> None:
-        """Say that the file has changed, for better or for worse."""
+        """Log that a new file was loaded, or could not be."""
         self.note_model()
         if self.watch.problem is None:
             log.info("model file opened again, fingerprint %s", self.watch.current.fingerprint[:12])
@@ -135,7 +135,7 @@ class Service:
         }
 
     def close(self) -> None:
-        """Take no more work, and forget what waits."""
+        """Stop the workers, and drop what waits."""
         self._workers.shutdown(wait=False, cancel_futures=True)
 
 
@@ -155,7 +155,7 @@ def create_app(
     watch : ModelWatch
         The model file.
     access : Access, optional
-        Who may ask; everybody by default.
+        Who may ask; anyone by default.
     limits : Limits, optional
         Limits of requests.
     threads : int
@@ -177,7 +177,7 @@ def create_app(
             await looking
         service.close()
 
-    # The usual pages with documentation fetch scripts from the network; this service sends nobody there.
+    # The usual documentation pages fetch scripts from the network, which this service never does.
     app = FastAPI(
         title="neuralsurv", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, lifespan=life
     )
@@ -206,7 +206,7 @@ def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
 
     @app.get("/model", response_model=ModelDescription, responses=problem_responses(*errors))
     async def model() -> Response:
-        """Say what the model is, what it takes, and what it has seen."""
+        """Describe the model: its covariates, its fit and its training data."""
         return _json(service.description())
 
     @app.get("/health", response_model=Health, responses=problem_responses(400, 408, 413))
@@ -220,7 +220,7 @@ def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
 
     @app.get("/metrics", response_class=Response, responses={**figures, **problem_responses(*errors)})
     async def metrics() -> Response:
-        """Give figures for monitoring."""
+        """Return metrics for Prometheus."""
         return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     @app.get("/openapi.json", include_in_schema=False)

@@ -1,4 +1,4 @@
-"""The covariates of a model as a client sees them: what may be sent, what was seen in training, who is typical."""
+"""The covariates of a model for clients: allowed values, training range and typical value."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What every request passes: host, token, size, time, and on the way out status, log, figures and errors.
+"""The outermost layer of the service: host, token, size and time of a request; status, log and metrics of its answer.
 
-It is the outermost layer, written for ASGI itself, so that nothing that goes wrong further in reaches a client or the
-log with the values that were sent.
+It is plain ASGI around the application, so that no error from inside reaches a client or the log with the values that
+were sent.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Access:
     Attributes
     ----------
     token : str, optional
-        What a client must show, as ``Authorization: Bearer …``; everybody may ask if None.
+        What a client must show, as ``Authorization: Bearer …``; anyone may ask if None.
     hosts : tuple of str, optional
         Names under which the service may be called, without port; any if None. A page from elsewhere whose name was
         made to point at this machine sends its own name, and is refused.
@@ -92,7 +92,7 @@ class Middleware:
     Parameters
     ----------
     app : ASGI application
-        What is inside.
+        The application.
     access : Access
         Who may ask.
     limits : Limits
@@ -115,7 +115,7 @@ class Middleware:
         self.running = 0
 
     def stop(self) -> None:
-        """Answer nothing more but what has begun."""
+        """Refuse new requests; those that have begun are finished."""
         self._stopping = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -197,7 +197,7 @@ class Middleware:
 
 
 class _Exchange:
-    """The way out: notes the status and adds headers to whatever is sent."""
+    """The answer to one request: records its status and adds headers."""
 
     def __init__(self, send: Send, name: str) -> None:
         self._send = send
@@ -258,7 +258,7 @@ async def _read(receive: Receive, headers: dict[bytes, bytes], most: int) -> byt
 
 
 def _replay(body: bytes) -> Receive:
-    """Return a `receive` that gives the body again, and then nothing: whether the client leaves is watched outside."""
+    """Return a `receive` that gives the body again and then waits: a client that leaves is noticed outside."""
     given = False
 
     async def again() -> Message:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: written for the model that is loaded, with its covariates and examples of its own."""
+"""The OpenAPI document of the loaded model, with its covariates and examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People as JSON objects become the rows of a table; whatever is wrong is said with the name of its column."""
+"""JSON objects become the rows of a table; errors name the covariate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures for monitoring, in the text format of Prometheus. None of them tells anything about a person."""
+"""Metrics of the service, in the text format of Prometheus. None of them reveals anything about a person."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _METHODS = ("GET", "HEAD", "POST", "OPTIONS")
 
 
 class PrometheusMetrics:
-    """The figures of one service."""
+    """The metrics of one service."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -30,7 +30,7 @@ class PrometheusMetrics:
         self._failures = gauge("neuralsurv_model_load_failures", "How often a new model file could not be used.")
         self._stale = gauge("neuralsurv_model_stale", "1 while the model file cannot be used.")
         self._since = gauge("neuralsurv_model_loaded_timestamp_seconds", "When the model was opened.")
-        # Memory and processor time of the process, where the system tells them.
+        # Memory and processor time of the process, where the system reports them.
         ProcessCollector(registry=registry)
 
     def answered(self, path: str, method: str, status: int, seconds: float) -> None:
@@ -44,12 +44,12 @@ class PrometheusMetrics:
         self._people.inc(people)
 
     def model(self, loads: int, failures: int, stale: bool, since: float) -> None:
-        """Say how the model file is."""
+        """Record the state of the model file."""
         self._loads.set(loads)
         self._failures.set(failures)
         self._stale.set(int(stale))
         self._since.set(since)
 
     def text(self) -> bytes:
-        """Return all figures."""
+        """Return all metrics."""
         return generate_latest(self._registry)

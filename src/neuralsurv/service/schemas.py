@@ -1,4 +1,4 @@
-"""What goes over the wire, as the OpenAPI document describes it."""
+"""Requests and answers, as the OpenAPI document describes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PredictRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    # The first person who cannot be read is enough: a list of what is wrong with all of them helps nobody.
+    # The first person who cannot be read is enough: a list of all errors would not help.
     people: Annotated[list[dict[str, int | float | str | bool | None]], FailFast()] = Field(
         min_length=1, description="One object for each person: a value for every covariate, null where it is missing."
     )

@@ -1,4 +1,4 @@
-"""The server under the service: connections that nobody uses are closed, and it stops without cutting answers off."""
+"""The HTTP server: idle connections are closed, and a shutdown lets running requests finish."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST = 512
 _RESERVE = 96
 # Seconds that a client may let pass before it sends its request, or takes more of its answer.
 _PATIENCE = 15
-# Seconds for running requests when the service is told to stop, and then for telling the others that it was too late.
+# Seconds for running requests to finish at shutdown, and then for refusing those that did not.
 _GRACE = 10.0
 _LAST_WORDS = 1
 _QUEUE = 2048
@@ -42,7 +42,7 @@ def most_connections() -> int:
 
 
 class RateLimitedWarning:
-    """Logs a warning at most once a minute, however often it is told to."""
+    """Logs a warning at most once a minute, however often it occurs."""
 
     def __init__(self) -> None:
         self._last = -math.inf
@@ -59,7 +59,7 @@ _CROWDED, _NO_FILES = RateLimitedWarning(), RateLimitedWarning()
 
 
 class Connection(H11Protocol):
-    """A connection that is closed when its client keeps it waiting, and makes room for others when there are many.
+    """A connection that is closed when its client is idle too long, or when there are too many.
 
     uvicorn has a time limit between two requests only: a client that connects and says nothing, sends its request a
     byte at a time or never reads its answer would keep its connection, and its file, for ever.
@@ -128,7 +128,7 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Runs the service until the process is told to stop.
+    """Runs the service until the process is asked to stop.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 timeout_keep_alive=_PATIENCE,
                 timeout_graceful_shutdown=_LAST_WORDS,
-                # asyncio takes so many connections at a time, and tries each of them again if there are no more files:
+                # asyncio accepts this many connections at a time, and retries each of them if there are no more files:
                 # with more than one the attempts multiply.
                 backlog=1,
             )

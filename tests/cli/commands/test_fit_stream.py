@@ -120,7 +120,7 @@ def test_a_process_that_torchrun_stops_says_why(monkeypatch, tmp_path, state, ke
     monkeypatch.setenv("WORLD_SIZE", "3")
     (tmp_path / "written").touch()
     before = signal.getsignal(signal.SIGTERM)
-    message = r"process 1 of 3 was told to stop, most likely because another one is gone" + kept + " Start the command"
+    message = r"process 1 of 3 was stopped, most likely because another one is gone" + kept + " Start the command"
     checkpoint = tmp_path / state if state else None
     with pytest.raises(ProcessLostError, match=message), fit_stream._stopped_by_torchrun(checkpoint):
         os.kill(os.getpid(), signal.SIGTERM)

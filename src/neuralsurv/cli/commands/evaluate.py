@@ -16,7 +16,8 @@ from neuralsurv.cli.option_groups import EvaluateOptions
 from neuralsurv.cli.output_files import reserved
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.survival_table import read_survival_table
-from neuralsurv.cli.tables.table_files import table_kind, write_table
+from neuralsurv.cli.tables.table_input import table_kind
+from neuralsurv.cli.tables.table_output import write_table
 
 _TITLES = {
     "concordance": "concordance ↑",
@@ -41,7 +42,7 @@ def run(
     settings, given, force, messages
         As in :func:`neuralsurv.cli.commands.fit.run`.
     options : EvaluateOptions
-        How.
+        How to cross-validate.
     out : Path or None
         A table for the scores of every fold.
     """

@@ -1,4 +1,4 @@
-"""``neuralsurv fit --stream``: rows stream from Parquet files, in one process or in many that torchrun has started."""
+"""``neuralsurv fit --stream``: rows are streamed from Parquet files, by one process or several under torchrun."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(
     settings : DataSettings
         The files and their columns.
     options : StreamOptions
-        How to go through the rows.
+        How to stream the rows.
     given : dict
         Arguments of the estimator that were set.
     out : Path or None
@@ -62,7 +62,7 @@ def run(
     force : bool
         Whether a file may be replaced.
     messages : Messages
-        Where to say what is done; process 0 alone speaks.
+        Where to say what is done; only process 0 prints.
     """
     first = int(os.environ.get("RANK", "0")) == 0
     if out is None:
@@ -171,7 +171,7 @@ def _option(name: str) -> str:
 
 @contextmanager
 def _stopped_by_torchrun(checkpoint: Path | None) -> Iterator[None]:
-    """Say why a process of several ends when torchrun stops it, because another one is gone."""
+    """Raise an error that says why, if torchrun stops this process because another one is gone."""
     if processes() == 1:
         yield
         return
@@ -182,7 +182,7 @@ def _stopped_by_torchrun(checkpoint: Path | None) -> Iterator[None]:
             written = checkpoint.exists()
             kept = f"; the checkpoint {str(checkpoint)!r} is intact" if written else "; no checkpoint was written yet"
         raise ProcessLostError(
-            f"process {os.environ['RANK']} of {processes()} was told to stop, most likely because another one is "
+            f"process {os.environ['RANK']} of {processes()} was stopped, most likely because another one is "
             f"gone{kept}. Start the command again, with any number of processes."
         )
 

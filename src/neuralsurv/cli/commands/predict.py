@@ -21,7 +21,8 @@ from neuralsurv.cli.tables.covariate_checks import text_categories
 from neuralsurv.cli.tables.outcome_columns import labels
 from neuralsurv.cli.tables.survival_table import settings_of_model
 from neuralsurv.cli.tables.suspect_values import code_warnings, refuse_decimal_commas
-from neuralsurv.cli.tables.table_files import csv_text, is_text_file, read_table, table_kind, write_table
+from neuralsurv.cli.tables.table_input import is_text_file, read_table, table_kind
+from neuralsurv.cli.tables.table_output import csv_text, write_table
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.names import check_known, printable
@@ -89,7 +90,7 @@ def run(
             draw(found, picture, options.level, unit=unit, force=force, messages=messages)
         answer: dict[str, Any] = {"quantity": found.name, "level": options.level}
         if out is None and picture is not None:
-            # Nobody asked for the numbers, and most of the people are not in the picture.
+            # Only the picture was asked for.
             messages.result(picture=str(picture), **answer)
             return
         result = found.to_frame(options.level)

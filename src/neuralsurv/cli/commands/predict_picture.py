@@ -11,7 +11,7 @@ from neuralsurv.prediction.plots import plot_prediction
 from neuralsurv.prediction.prediction import Prediction
 
 _KINDS = (".png", ".svg", ".pdf")
-# The bands of more people than this lie over each other and cannot be told apart; intervals stand one below another.
+# With more bands than this a chart cannot be read; intervals stand below each other, so more of them fit.
 _MOST_CURVES = 3
 _MOST_INTERVALS = 30
 

@@ -39,11 +39,11 @@ def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: M
     path : Path
         The model file.
     options : ServeOptions
-        How.
+        How to serve it.
     browser : bool
         Whether to open the page of the explorer.
     messages : Messages
-        Where to say what is going on.
+        Where to print what happens.
     """
     try:
         import fastapi  # noqa: F401

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,7 +93,7 @@ def compare(
     horizon : float, optional
         Where the Brier score ends; by default where it is defined in every fold.
     advance : callable
-        Told the number of finished fits and a few words.
+        Called with the number of finished fits and a few words.
     """
     scores = Scores(horizon=_horizon(outcome, folds, horizon))
     methods: dict[str, Curves] = {
@@ -131,7 +132,7 @@ def _horizon(outcome: Outcome, folds: list[Fold], wanted: float | None) -> float
     for fold in folds:
         train, test = outcome.select(fold.train), outcome.select(fold.test)
         limits.append(censoring_horizon(train.time, train.event, train_weight=train.weight))
-        # At the last time of a fold everybody may be censored; one that had an event before it can be scored.
+        # At the last time of a fold all rows may be censored; a fold with an event before it can be scored.
         limits.append(float(test.time.max()) if test.event.any() else 0.0)
     limit = min(limits)
     if wanted is not None and not 0 < wanted <= limit:
@@ -160,10 +161,9 @@ def _own_survival(test: Outcome, survival: np.ndarray, times: np.ndarray) -> np.
 def _fold_scores(
     train: Outcome, test: Outcome, survival: np.ndarray, times: np.ndarray, horizon: float
 ) -> dict[str, float | None]:
-    late = bool(test.entry.any())
+    entry = test.entry if test.entry.any() else None
 
     def concordance() -> float:
-        entry = test.entry if late else None
         return antolini_concordance(test.time, test.event, survival, times, entry=entry, weight=test.weight)
 
     def brier() -> float:
@@ -172,26 +172,20 @@ def _fold_scores(
         training = {"train_time": train.time, "train_event": train.event, "train_weight": train.weight}
         return integrated_brier_score(test.time, test.event, columns, grid, weight=test.weight, **training)
 
-    found: dict[str, float | None] = {}
-    for name, score in (
-        ("concordance", concordance),
-        ("integrated_brier_score", None if np.isnan(horizon) else brier),
-        (
-            "km_calibration",
-            None
-            if np.isnan(horizon)
-            else lambda: km_calibration(test.time, test.event, survival, times, weight=test.weight),
-        ),
-    ):
-        try:
-            found[name] = None if score is None else score()
-        except InputError:
-            # Not defined in this fold, for example no comparable pair; counted and said by the caller.
-            found[name] = None
+    def calibration() -> float:
+        return km_calibration(test.time, test.event, survival, times, weight=test.weight)
+
+    found: dict[str, float | None] = dict.fromkeys(SCORES)
+    # With late entry the horizon is NaN, and only the concordance is defined.
+    for name, score in zip(SCORES, (concordance, brier, calibration), strict=True):
+        if name == "concordance" or not np.isnan(horizon):
+            # A fold may not define a score, for example without a comparable pair; the caller counts these folds.
+            with suppress(InputError):
+                found[name] = score()
     return found
 
 
-def _neuralsurv(parameters: dict[str, Any], heard: Counter[str]) -> Curves:
+def _neuralsurv(parameters: dict[str, Any], counts: Counter[str]) -> Curves:
     from neuralsurv import NeuralSurv
 
     def curves(train_x: pd.DataFrame, train: Outcome, test_x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
@@ -202,7 +196,7 @@ def _neuralsurv(parameters: dict[str, Any], heard: Counter[str]) -> Curves:
             # The estimator keeps what it has when it is interrupted; here the user wants the whole work to end.
             raise KeyboardInterrupt
         # The part before the figures is the same in every fold.
-        heard.update({str(item.message).split(":")[0].split(";")[0] for item in caught})
+        counts.update({str(item.message).split(":")[0].split(";")[0] for item in caught})
         return np.asarray(model.predict_survival(test_x, times).mean.to_numpy())
 
     return curves

@@ -1,4 +1,4 @@
-"""Folds of a cohort: by event, and whole subjects at a time; and tables that suit what a fold's training rows show."""
+"""Folds of a cohort, stratified by event and grouped by subject, and the covariates of a fold."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Fold:
 
 
 def make_folds(outcome: Outcome, subject: np.ndarray | None, folds: int, repeats: int, seed: int) -> list[Fold]:
-    """Cut a cohort into folds with about the same share of events each; a subject is never on both sides.
+    """Split a cohort into folds with about the same share of events each; a subject is never on both sides.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def make_folds(outcome: Outcome, subject: np.ndarray | None, folds: int, repeats
     subject : ndarray of shape (N,), optional
         Whose row each is.
     folds, repeats, seed : int
-        Folds, how often the cohort is cut anew, and the seed of the shuffles.
+        Folds, how often the cohort is split into them, and the seed of the shuffles.
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 

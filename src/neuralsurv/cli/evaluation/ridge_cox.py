@@ -1,4 +1,4 @@
-"""A ridge-penalised Cox model, the yardstick of ``neuralsurv evaluate``.
+"""A ridge-penalised Cox model, the baseline of ``neuralsurv evaluate``.
 
 It minimises −ℓ(β)/Σw + ½·penalty·‖β‖², where ℓ is the partial log-likelihood with Efron's correction for ties, by
 Newton's method. The scale of the penalty is that of lifelines, with covariates of spread 1.
@@ -13,6 +13,7 @@ import numpy as np
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError, NotConvergedError
 
+# Why not lifelines, against which the tests check this: depending on it would keep pandas below 3 on users' machines.
 _MOST_STEPS = 100
 
 

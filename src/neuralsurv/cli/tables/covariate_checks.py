@@ -1,4 +1,4 @@
-"""Which covariates a model can use, and what is worth a word about the others."""
+"""Which covariates a model can use, and notes and warnings on the others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def text_categories(columns: Sequence[Column]) -> list[str]:
 def unusable(values: pd.Series) -> str | None:
     """Return why a column cannot be a covariate, or None if it can.
 
-    What the estimator itself would refuse, and text that is clearly a number or a date badly read.
+    These are columns that the estimator would refuse, and text that is clearly a number or a date read wrongly.
     """
     present = values.dropna()
     if len(present) == 0:
@@ -61,7 +61,7 @@ def drop_unusable(covariates: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 
 def many_levels(covariates: pd.DataFrame) -> list[str]:
-    """Return a warning for each text column of which many categories are made."""
+    """Return a warning for each text column with many categories."""
     found = []
     for name in covariates.columns:
         values = covariates[name]
@@ -76,7 +76,7 @@ def many_levels(covariates: pd.DataFrame) -> list[str]:
 
 
 def remarks(covariates: pd.DataFrame) -> list[str]:
-    """Return what a careful reader would ask about the columns that are used."""
+    """Return notes on columns that may not be used as intended."""
     found = []
     for name in covariates.columns:
         values = covariates[name]
@@ -92,7 +92,7 @@ def remarks(covariates: pd.DataFrame) -> list[str]:
 
 
 def _mostly_numbers(values: pd.Series) -> str:
-    """Return words on text in a column of numbers, or nothing."""
+    """Return a remark if a text column is mostly numbers, else an empty text."""
     if is_number(values) or pd.api.types.is_datetime64_any_dtype(values.dtype):
         return ""
     text = values.dropna().map(str)

@@ -1,4 +1,4 @@
-"""The columns of the outcome as a file has them: which value of the event means what, gaps, rows of length 0."""
+"""The columns of the outcome as a file has them: values of the event, gaps, rows whose time is 0."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def labels(values: pd.Series) -> pd.Series:
 
 
 def event_flags(values: pd.Series, chosen: tuple[str, ...]) -> pd.Series:
-    """Return 1 where an event column says the event, 0 where it says something else, NaN where it says nothing.
+    """Return 1 where an event column means the event, 0 where it holds another value, NaN where it is missing.
 
     Parameters
     ----------
@@ -88,14 +88,14 @@ def _listed(counts: pd.Series) -> str:
 
 
 def _refuse_variants(name: str, chosen: tuple[str, ...], counts: pd.Series) -> None:
-    """Stop at values that differ from those of the event in nothing but how they are written."""
+    """Refuse values that differ from those of the event only in how they are written."""
     meant = {plain_form(value): value for value in chosen}
     variants = [value for value in counts.index if value not in chosen and plain_form(value) in meant]
     if variants:
         first = meant[plain_form(variants[0])]
-        told = ", ".join(f"{value!r} ({_rows(counts[value])})" for value in variants)
+        written = ", ".join(f"{value!r} ({_rows(counts[value])})" for value in variants)
         raise InputError(
-            f"column {name!r} holds {told} beside {first!r} ({_rows(counts[first])}), written differently only in "
+            f"column {name!r} holds {written} beside {first!r} ({_rows(counts[first])}), written differently only in "
             f"case, spaces, accents or zeros; if they mean the event too, add {_typed(variants)}, otherwise rename "
             "them in the file."
         )
@@ -110,7 +110,7 @@ def _rows(count: int) -> str:
 
 
 def _check_is_flag(values: pd.Series, counts: pd.Series) -> None:
-    """Refuse a column of words, or of other codes than 0 and 1, in a way that says what to type."""
+    """Refuse a column of words, or of codes other than 0 and 1, and say what to type."""
     if pd.api.types.is_bool_dtype(values.dtype) or set(counts.index) <= {"True", "False"}:
         return
     words = sorted(value for value in counts.index if is_word(value))
@@ -179,13 +179,13 @@ def without_zero_times(frame: pd.DataFrame, time: str, wanted: str | None, *, da
     if wanted == "drop":
         if zero.all():
             raise InputError(f"column {time!r} is 0 in every row; nothing is left.")
-        told = f"left out {int(zero.sum())} of {len(frame)} rows, in which {time!r} is 0 (--zero-times drop)."
-        return frame[~zero], told
-    told = (
+        note = f"left out {int(zero.sum())} of {len(frame)} rows, in which {time!r} is 0 (--zero-times drop)."
+        return frame[~zero], note
+    note = (
         f"added {step:g}, half of the smallest step between times, to {int(zero.sum())} of {len(frame)} rows, in which "
         f"{time!r} is 0 (--zero-times half-step)."
     )
-    return frame.assign(**{time: np.where(zero, step, times)}), told
+    return frame.assign(**{time: np.where(zero, step, times)}), note
 
 
 def _in_file(frame: pd.DataFrame, rows: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""What stands between the cells of a text file."""
+"""The separator between the cells of a text file."""
 
 from __future__ import annotations
 

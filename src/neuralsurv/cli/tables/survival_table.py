@@ -1,4 +1,4 @@
-"""From a file to a table that can be fitted, and an account of all that was done to it on the way."""
+"""A table with an outcome, read from a file, with a note on everything that was changed on the way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.durations import duration, read_dates
 from neuralsurv.cli.tables.outcome_columns import event_flags, event_note, labels, refuse_gaps, without_zero_times
 from neuralsurv.cli.tables.suspect_values import refuse_decimal_commas, row_number_columns
-from neuralsurv.cli.tables.table_files import is_text_file, read_table
+from neuralsurv.cli.tables.table_input import is_text_file, read_table
 from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
@@ -37,7 +37,7 @@ class SurvivalTable:
     roles : dict
         Which column is time, event, entry, weight and id.
     notes : tuple of str
-        What was done to the table, in words.
+        What was changed in the table, in words.
     settings : DataSettings
         Where it came from.
     """
@@ -62,7 +62,7 @@ class SurvivalTable:
 
     @property
     def subject(self) -> np.ndarray | None:
-        """Whose row each is, if there is such a column."""
+        """The subject of each row, if there is such a column."""
         return self.frame[self.roles["id"]].to_numpy() if "id" in self.roles else None
 
 
@@ -74,7 +74,7 @@ def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) ->
     settings : DataSettings
         What to read. Columns are checked before anything else, so that a typo is found at once.
     needed : collection of str
-        The covariates of a model that there is already; others are not looked at. All if empty.
+        The covariates of a fitted model; others are not checked. All if empty.
     """
     if settings.file is None:
         raise InputError("there is no data file; name one, or set file in the [data] table of the config.")
@@ -106,7 +106,7 @@ def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) ->
         if name in frame:
             frame[name] = labels(frame[name])
             if decimal_comma(frame[name].dropna()) is not None:
-                # Text would be refused, but the user says that these are no numbers.
+                # As text they would be refused, but --categorical says that these are not numbers.
                 frame[name] = frame[name].astype("category")
     outcome_columns = [roles[role] for role in ROLES if role in roles]
     if settings.drop_missing_outcome:
@@ -118,17 +118,17 @@ def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) ->
             raise InputError("no row has a complete outcome; nothing is left.")
     refuse_gaps(frame, outcome_columns)
     dates = settings.start_date is not None
-    frame, told = without_zero_times(frame, roles["time"], settings.zero_times, dates=dates)
-    notes += [told] if told else []
+    frame, note = without_zero_times(frame, roles["time"], settings.zero_times, dates=dates)
+    notes += [note] if note else []
     notes.append(event_note(words[frame.index], frame[event]))
     return SurvivalTable(frame.reset_index(drop=True), roles, tuple(notes), settings)
 
 
 def _without_row_numbers(frame: pd.DataFrame, settings: DataSettings, notes: list[str]) -> pd.DataFrame:
-    """Leave out columns that do nothing but number the rows, unless somebody asked for them."""
+    """Leave out columns that do nothing but number the rows, unless they are asked for."""
     asked = {*settings.features, *settings.categorical}
     asked |= {str(getattr(settings, role)) for role in (*ROLES, *_DATE_ROLES)}
-    found = {name: told for name, told in row_number_columns(frame).items() if name not in asked}
+    found = {name: note for name, note in row_number_columns(frame).items() if name not in asked}
     notes += found.values()
     return frame.drop(columns=list(found))
 

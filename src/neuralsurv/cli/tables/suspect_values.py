@@ -1,4 +1,4 @@
-"""What in a table is probably not what it looks like: decimal commas, row numbers, codes for missing values."""
+"""Common mistakes in a table: decimal commas, row numbers, codes for missing values."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MOST_SENTENCES = 3
 
 
 def refuse_decimal_commas(frame: pd.DataFrame, *, text_file: bool, categorical: bool = True) -> None:
-    """Refuse columns of text that are numbers with a decimal comma, of which a thousand categories would be made.
+    """Refuse text columns of numbers with a decimal comma, each of which would become a category.
 
     Parameters
     ----------
     frame : DataFrame
-        The columns that are used, without those that are categories by the user's word.
+        The columns that are used, without those named by ``--categorical``.
     text_file, categorical : bool
         Whether ``--decimal`` and ``--categorical`` can be used.
     """

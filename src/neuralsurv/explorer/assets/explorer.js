@@ -36,7 +36,7 @@ const level = () => Number(get("level").value);
 const until = () => Number(get("until").value);
 const last = () => model.last_training_time;
 const axis = () => (model.roles.time ? `time (${model.roles.time})` : "time");
-const everybody = () => [current, ...pins].filter((person) => person.answer !== null);
+const shownPeople = () => [current, ...pins].filter((person) => person.answer !== null);
 
 function survivalAt(person, place) {
   const curve = person.answer.survival;
@@ -105,14 +105,14 @@ const askVaried = newest(async (_, signal) => {
 });
 
 function show() {
-  const people = everybody(), end = until();
+  const people = shownPeople(), end = until();
   const line = (person, what) => ({
     name: person.name, colour: person.colour, x: times, y: person.answer[what].median,
     low: person.answer[what].lower, high: person.answer[what].upper, guess: person.answer.outside_training.length > 0,
   });
   const beyond = end > last() ? { rules: [last()], shades: [[last(), end]] } : {};
   const middle = end / 2;
-  // What is read first lies where half of people like this have had the event, the middle of the story.
+  // The first place to read is the median time.
   const first = charts.survival.place === null ? pick(current.answer.quantile, 0).median : null;
   charts.survival.update({
     at: first !== null && first < end ? first : null, x: [0, end], y: [0, 1], xTitle: axis(), series: people.map((person) => line(person, "survival")), ...beyond,
@@ -143,8 +143,8 @@ function show() {
 }
 
 function showNumbers() {
-  if (everybody().length === 0) return;
-  get("numbers-note").textContent = numbersTable(get("numbers"), everybody(), { last: last(), horizon: last(), level: level(), place: charts.survival.place, survivalAt });
+  if (shownPeople().length === 0) return;
+  get("numbers-note").textContent = numbersTable(get("numbers"), shownPeople(), { last: last(), horizon: last(), level: level(), place: charts.survival.place, survivalAt });
 }
 
 function showOutside(end) {
@@ -152,7 +152,7 @@ function showOutside(end) {
   // Beside the fields stands only what is about the values in them.
   const about = current.usable && current.answer.values === current.values;
   if (about) for (const feature of model.features) form.note(feature.name, "");
-  for (const person of everybody()) {
+  for (const person of shownPeople()) {
     for (const one of person.answer.outside_training) {
       // The form may be ahead of the answer, and back inside the range.
       const typed = current.values[one.column];
@@ -235,7 +235,7 @@ function describePage() {
 
 const typical = () => Object.fromEntries(model.features.map((feature) => [feature.name, feature.typical]));
 
-// The model file was replaced while the page was open: keep what still fits, start anew otherwise.
+// The model file was replaced while the page was open: keep what still fits, start over otherwise.
 async function replaced() {
   model = await describe();
   const before = current.values;

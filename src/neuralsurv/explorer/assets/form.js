@@ -27,7 +27,7 @@ function numberField(feature, id, changed) {
   const unknown = feature.missing_allowed ? make("input", { type: "checkbox", id: `${id}-unknown` }) : null;
 
   slider.addEventListener("input", () => {
-    // The slider's ends are round numbers that may lie a hair outside the range.
+    // The slider's ends are round numbers that may lie slightly outside the range.
     box.value = tidy(Math.min(high, Math.max(low, Number(slider.value))));
     if (unknown) unknown.checked = false;
     // Every place on the way is meant, so the curve follows; a number that is typed is meant only when it is whole.

@@ -1,4 +1,4 @@
-// Charts that are drawn in the browser, anew after every answer: lines with bands over time, and intervals.
+// Charts that are drawn in the browser, again after every answer: lines with bands over time, and intervals.
 import { at, draw, make, number, ticks, valueReader } from "./chart.js";
 
 const LEFT = 68, RIGHT = 14, TOP = 12, BOTTOM = 46, NARROW = 480;

@@ -1,8 +1,7 @@
-"""Tables from and to files: CSV, TSV, Parquet and feather, each also compressed by gzip."""
+"""Tables read from files: CSV, TSV, Parquet and feather, each also compressed by gzip."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import warnings
@@ -13,15 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from neuralsurv.cli.output_files import replacing
 from neuralsurv.cli.tables.separators import guess_separator, shown_separator, typed_separator
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 
 # Not "None", "none" and the like: they are often a level, for example of a treatment.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL")
-# With those that East Asian keyboards type.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _KINDS = {
     ".csv": "csv",
     ".txt": "csv",
@@ -95,7 +91,9 @@ def read_table(
     DataFrame
         With at least one row, and columns named by different texts.
     """
-    _refuse_foreign(path)
+    foreign = _FOREIGN.get(path.suffix.lower())
+    if foreign is not None:
+        raise _foreign(path, *foreign)
     kind, zipped = table_kind(path)
     data = _bytes(path, zipped)
     if kind in ("parquet", "feather"):
@@ -113,18 +111,10 @@ def read_table(
         if len(frame.columns) == 1 and separator is None:
             _suspect_separator(str(frame.columns[0]), path.name)
     frame.columns = [str(name).strip() for name in frame.columns]
-    repeated = sorted({name for name in frame.columns if list(frame.columns).count(name) > 1})
-    if repeated:
-        raise InputError(f"{path.name} has more than one column {repeated[0]!r}; give every column its own name.")
+    _refuse_repeated(list(frame.columns), path.name)
     if len(frame) == 0:
         raise InputError(f"{path.name} has a header but no rows.")
     return frame
-
-
-def _refuse_foreign(path: Path) -> None:
-    found = _FOREIGN.get(path.suffix.lower())
-    if found is not None:
-        raise _foreign(path, *found)
 
 
 def _foreign(path: Path, what: str, reader: str) -> InputError:
@@ -211,9 +201,7 @@ def _read_text(
         first = pd.read_csv(io.StringIO(text), header=None, nrows=1, dtype=str, **options)
         header = [str(cell).strip() for cell in first.iloc[0]]
         header = [cell or f"column {place}" for place, cell in enumerate(header, 1)]
-        repeated = sorted({cell for cell in header if header.count(cell) > 1})
-        if repeated:
-            raise InputError(f"{name} has more than one column {repeated[0]!r}; give every column its own name.")
+        _refuse_repeated(header, name)
         kept = {column: str for column in header if column in text_columns}
         gaps = {column: _texts_of(column, missing, header) for column in header}
         with warnings.catch_warnings():
@@ -222,20 +210,24 @@ def _read_text(
             return pd.read_csv(
                 io.StringIO(text), header=0, names=header, dtype=kept, na_values=gaps, low_memory=False, **options
             )
+    except InputError:
+        raise
     except pd.errors.EmptyDataError as error:
         raise InputError(f"{name} is empty.") from error
-    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        reason = str(error).removeprefix("Error tokenizing data. C error: ").strip().rstrip(".")
-        if isinstance(error, pd.errors.ParserWarning):
-            reason = (
-                "some rows have more cells than the header; if R wrote it, use write.csv(…, row.names=FALSE), and if a "
-                "text holds the separator, put it in quotes"
-            )
-        raise InputError(f"{name} cannot be read as a table: {reason}.") from error
+    except pd.errors.ParserWarning as error:
+        raise InputError(
+            f"{name} cannot be read as a table: some rows have more cells than the header; if R wrote it, use "
+            "write.csv(…, row.names=FALSE), and if a text holds the separator, put it in quotes."
+        ) from error
     except (TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{name} cannot be read as a table: {error}.") from error
+        reason = str(error).removeprefix("Error tokenizing data. C error: ").strip().rstrip(".")
+        raise InputError(f"{name} cannot be read as a table: {reason}.") from error
+
+
+def _refuse_repeated(names: list[str], file: str) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InputError(f"{file} has more than one column {repeated[0]!r}; give every column its own name.")
 
 
 def _suspect_separator(header: str, name: str) -> None:
@@ -264,61 +256,3 @@ def _read_arrow(data: bytes, kind: str, name: str) -> pd.DataFrame:
         raise InputError(f"{name} cannot be read as {kind}: {reason}.") from error
     named = [part for part in frame.index.names if part is not None]
     return frame.reset_index() if named else frame.reset_index(drop=True)
-
-
-def csv_text(frame: pd.DataFrame, *, separator: str = ",", digits: str | None = None) -> str:
-    """Return a table as CSV that a spreadsheet shows and does not compute.
-
-    A text that begins like a formula (``=``, ``+``, ``-``, ``@``, a tab or a line break) gets a single quote before it,
-    as OWASP advises, in cells and in the header. Numbers stay as they are.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The table.
-    separator : str
-        What stands between cells.
-    digits : str, optional
-        How numbers are written, for example ``"%.6g"``.
-    """
-    text = [
-        pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype | pd.StringDtype)
-        for dtype in frame.dtypes
-    ]
-    safe = pd.DataFrame(
-        {
-            place: frame.iloc[:, place].astype(object).map(_inert) if is_text else frame.iloc[:, place]
-            for place, is_text in enumerate(text)
-        }
-    )
-    header = [_inert(name) for name in frame.columns]
-    options: dict[str, Any] = {"index": False, "header": header, "sep": separator, "float_format": digits}
-    written = str(safe.to_csv(**options))
-    # Unquoted, a carriage return inside a text begins a new line for many programs, and with it a new cell.
-    return str(safe.to_csv(**options, quoting=csv.QUOTE_NONNUMERIC)) if "\r" in written else written
-
-
-def _inert(value: Any) -> Any:
-    """Return a text that no spreadsheet takes for a formula."""
-    if not isinstance(value, str) or not value.startswith(_FORMULA_STARTS):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value
-
-
-def write_table(frame: pd.DataFrame, path: Path, *, force: bool) -> None:
-    """Write a table, whole or not at all, in the kind that the name of the file says."""
-    kind, zipped = table_kind(path)
-    buffer = io.BytesIO()
-    if kind == "parquet":
-        frame.to_parquet(buffer, index=False)
-    elif kind == "feather":
-        frame.reset_index(drop=True).to_feather(buffer)
-    else:
-        buffer.write(csv_text(frame, separator="\t" if kind == "tsv" else ",").encode("utf-8"))
-    data = gzip.compress(buffer.getvalue(), mtime=0) if zipped else buffer.getvalue()
-    with replacing(path, force=force) as temporary:
-        temporary.write_bytes(data)
