@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from neuralsurv.metrics.kaplan_meier import censoring_curve, kaplan_meier, survi
 
 _RESAMPLES = 200
 _FEWEST_IN_GROUP = 8
+_Score = TypeVar("_Score")
 
 
 @dataclass(frozen=True)
@@ -115,29 +117,27 @@ def measure(outcome: Outcome, survival: np.ndarray, times: np.ndarray, chosen: n
     late = bool(outcome.entry.any())
     entry = outcome.entry if late else None
     own = survival_at(outcome.time, survival, times) / np.maximum(survival_at(outcome.entry, survival, times), 1e-12)
-    found = Accuracy(
-        concordance=_defined(
-            lambda: antolini_concordance(
-                outcome.time, outcome.event, survival, times, entry=entry, weight=outcome.weight
-            )
-        ),
+    model, reference = (None, None) if late else _brier(outcome, survival, times)
+
+    def concordance() -> float:
+        return antolini_concordance(outcome.time, outcome.event, survival, times, entry=entry, weight=outcome.weight)
+
+    def distance() -> float:
+        return km_calibration(outcome.time, outcome.event, survival, times, weight=outcome.weight)
+
+    return Accuracy(
+        concordance=_defined(concordance),
         distribution=d_calibration(outcome.event, np.minimum(own, 1.0), weight=outcome.weight),
-        distance=None
-        if late
-        else _defined(lambda: km_calibration(outcome.time, outcome.event, survival, times, weight=outcome.weight)),
+        distance=None if late else _defined(distance),
         groups=tuple(_groups(outcome, survival_at(np.full(len(outcome), t), survival, times), t) for t in chosen),
         discrimination=None if late else _auc_over_time(outcome, survival, times, seed),
-        brier=None,
-        brier_reference=None,
+        brier=model,
+        brier_reference=reference,
         late=late,
     )
-    if late:
-        return found
-    model, reference = _brier(outcome, survival, times)
-    return replace(found, brier=model, brier_reference=reference)
 
 
-def _defined(score: Callable[[], float]) -> float | None:
+def _defined(score: Callable[[], _Score]) -> _Score | None:
     """Return a score, or None if the rows do not define it."""
     try:
         return score()
@@ -232,14 +232,12 @@ def _brier(outcome: Outcome, survival: np.ndarray, times: np.ndarray) -> tuple[O
     grid = np.linspace(end / 40, end * 0.98, 40)
     curves = np.stack([survival_at(np.full(len(outcome), t), survival, times) for t in grid], axis=1)
     flat = np.tile(survival_curve(outcome).after(grid), (len(outcome), 1))
-    found: list[OverTime | None] = []
-    for table in (curves, flat):
-        try:
-            value = brier_score(
-                outcome.time, outcome.event, table, grid, train_time=outcome.time, train_event=outcome.event,
-                weight=outcome.weight, train_weight=outcome.weight,
-            )  # fmt: skip
-            found.append(OverTime(grid, value, value, value))
-        except InputError:
-            found.append(None)
-    return found[0], found[1]
+
+    def score(table: np.ndarray) -> OverTime:
+        value = brier_score(
+            outcome.time, outcome.event, table, grid, train_time=outcome.time, train_event=outcome.event,
+            weight=outcome.weight, train_weight=outcome.weight,
+        )  # fmt: skip
+        return OverTime(grid, value, value, value)
+
+    return _defined(lambda: score(curves)), _defined(lambda: score(flat))

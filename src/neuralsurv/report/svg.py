@@ -137,25 +137,33 @@ class SvgChart:
         self.series.append(entry)
         self.legend.append((name, f"stroke{colour}" + (" dashed" if dashed else "")))
 
+    def _marked_line(
+        self,
+        text: str,
+        x: tuple[float, float],
+        y: tuple[float, float],
+        mark: tuple[float, float],
+        style: str,
+        colour: int,
+    ) -> None:
+        (x1, x2), (y1, y2), (cx, cy) = x, y, mark
+        self.parts.append(
+            f'<g class="dot"><title>{html.escape(text)}</title>'
+            f'<line class="{style} stroke{colour}" x1="{x1}" x2="{x2}" y1="{y1}" y2="{y2}"/>'
+            f'<circle class="mark{colour}" cx="{cx}" cy="{cy}" r="4"/></g>'
+        )
+
     def dots(self, x: Any, y: Any, low: Any, high: Any, colour: int, words: Sequence[str]) -> None:
-        """Draw points with vertical intervals; `words` are shown by a browser when a point is pointed at."""
+        """Draw points with vertical intervals; a browser shows `words` under the pointer."""
         for a, b, c, d, text in zip(x, y, low, high, words, strict=True):
             px = self._px(a)
-            self.parts.append(
-                f'<g class="dot"><title>{html.escape(text)}</title>'
-                f'<line class="line stroke{colour}" x1="{px}" x2="{px}" y1="{self._py(c)}" y2="{self._py(d)}"/>'
-                f'<circle class="mark{colour}" cx="{px}" cy="{self._py(b)}" r="4"/></g>'
-            )
+            self._marked_line(text, (px, px), (self._py(c), self._py(d)), (px, self._py(b)), "line", colour)
 
     def intervals(self, middle: Any, low: Any, high: Any, colour: int, words: Sequence[str]) -> None:
         """Draw one horizontal interval for each of `y_names`."""
         for k, (a, b, c, text) in enumerate(zip(middle, low, high, words, strict=True)):
             y = _TOP + 30 * k + 15
-            self.parts.append(
-                f'<g class="dot"><title>{html.escape(text)}</title>'
-                f'<line class="thick stroke{colour}" x1="{self._px(b)}" x2="{self._px(c)}" y1="{y}" y2="{y}"/>'
-                f'<circle class="mark{colour}" cx="{self._px(a)}" cy="{y}" r="4.5"/></g>'
-            )
+            self._marked_line(text, (self._px(b), self._px(c)), (y, y), (self._px(a), y), "thick", colour)
 
     def bars(self, edges: Any, heights: Any, colour: int, words: Sequence[str]) -> None:
         """Draw bars from 0, between edges."""

@@ -18,6 +18,7 @@ from neuralsurv.cli.option_groups import StreamOptions
 from neuralsurv.cli.output_files import file_size, reserved
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.covariate_checks import many_levels
+from neuralsurv.cli.tables.survival_table import option_name
 from neuralsurv.cli.tables.suspect_values import code_warnings, refuse_decimal_commas, row_number_columns
 from neuralsurv.errors import InputError, NeuralSurvWarning, ProcessLostError
 from neuralsurv.names import check_known
@@ -47,27 +48,18 @@ def run(
     force: bool,
     messages: Messages,
 ) -> None:
-    """Fit a model to Parquet files that are read as a stream, and save it.
+    """Fit a model to Parquet files that are read as a stream, and save it; process 0 alone prints and writes.
 
     Parameters
     ----------
-    settings : DataSettings
-        The files and their columns.
     options : StreamOptions
         How to stream the rows.
-    given : dict
-        Arguments of the estimator that were set.
-    out : Path or None
-        Where the model goes; process 0 writes it.
-    force : bool
-        Whether a file may be replaced.
-    messages : Messages
-        Where to say what is done; only process 0 prints.
+    settings, given, out, force, messages
+        As in :func:`neuralsurv.cli.commands.fit.run`.
     """
     first = int(os.environ.get("RANK", "0")) == 0
     if out is None:
         raise InputError("say where the model goes: --out m.neuralsurv.")
-    # Process 0 alone writes.
     with reserved(out if first else None, force=force):
         features = _features(settings, messages if first else Messages(quiet=True))
         from neuralsurv.cli.modelling import estimator_arguments
@@ -128,7 +120,7 @@ def _features(settings: DataSettings, messages: Messages) -> list[str]:
             raise InputError(f"say which column holds the {role}: --{role} COLUMN.")
     unused = [name for name in _NOT_STREAMED if getattr(settings, name) != getattr(DataSettings(), name)]
     if unused:
-        shown = ", ".join(_option(name) for name in unused)
+        shown = ", ".join(option_name(name) for name in unused)
         raise InputError(f"{shown} cannot be used with --stream: prepare the columns before you write Parquet.")
     from neuralsurv.data.stream.batches import open_parquet
 
@@ -163,10 +155,6 @@ def _looked_at(source: ParquetSource, features: list[str], settings: DataSetting
     refuse_decimal_commas(head, text_file=False, categorical=False)
     messages.warn(*many_levels(head), *code_warnings(head, flag=False))
     return features
-
-
-def _option(name: str) -> str:
-    return "--event-value" if name == "event_values" else "--" + name.replace("_", "-")
 
 
 @contextmanager

@@ -150,23 +150,24 @@ def _check_roles(settings: DataSettings) -> None:
     for role in (*ROLES, *_DATE_ROLES):
         name = getattr(settings, role)
         if name is not None and name in taken:
-            raise InputError(f"column {name!r} is given as {_option(taken[name])} and as {_option(role)}.")
+            raise InputError(f"column {name!r} is given as {option_name(taken[name])} and as {option_name(role)}.")
         if name is not None:
             taken[name] = role
 
 
-def _option(role: str) -> str:
-    return "--" + role.replace("_", "-")
+def option_name(setting: str) -> str:
+    """Return the option of a setting of the data."""
+    return "--event-value" if setting == "event_values" else "--" + setting.replace("_", "-")
 
 
 def _check_columns(settings: DataSettings, columns: list[str]) -> None:
     for role in (*ROLES, *_DATE_ROLES):
         name = getattr(settings, role)
         if name is not None:
-            check_known(name, columns, what="column", where=_option(role))
+            check_known(name, columns, what="column", where=option_name(role))
     for many in ("features", "drop", "categorical"):
         for name in getattr(settings, many):
-            check_known(name, columns, what="column", where=_option(many))
+            check_known(name, columns, what="column", where=option_name(many))
 
 
 def _selected(frame: pd.DataFrame, settings: DataSettings) -> pd.DataFrame:
