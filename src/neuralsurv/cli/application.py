@@ -1,4 +1,4 @@
-"""The commands and their options. What a command does is in a module of its own, imported when it runs."""
+"""The commands and their options; what a command does is in :mod:`neuralsurv.cli.commands`, imported when it runs."""
 
 from __future__ import annotations
 

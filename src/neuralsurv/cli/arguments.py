@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share."""
+"""The arguments and options of the commands."""
 
 from __future__ import annotations
 

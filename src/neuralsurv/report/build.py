@@ -1,4 +1,4 @@
-"""From a model and a cohort to the contents of a report."""
+"""The contents of a report, computed from a model and a cohort."""
 
 from __future__ import annotations
 

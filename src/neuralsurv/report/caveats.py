@@ -17,7 +17,7 @@ _MANY_GAPS = 0.3
 
 
 def same_as_training(model: NeuralSurv, outcome: Outcome) -> bool:
-    """Return whether the rows look like those that the model was fitted to: as many, as many events, one last time."""
+    """Return whether the rows look like the training rows: equal numbers of rows and events, and the same last time."""
     there = outcome.weight > 0
     facts = (int(there.sum()), int(outcome.event[there].sum()), float(outcome.time[there].max()))
     return facts == (int(model.training_["rows"]), int(model.training_["events"]), float(model.time_scale_))

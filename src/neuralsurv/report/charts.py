@@ -1,4 +1,4 @@
-"""The pictures of a report."""
+"""The charts of a report."""
 
 from __future__ import annotations
 

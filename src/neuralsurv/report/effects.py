@@ -17,7 +17,7 @@ _MOST_LEVELS = 5
 
 @dataclass(frozen=True)
 class Effect:
-    """What changing one covariate does, averaged over people.
+    """The effect of a change of one covariate, averaged over people.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The page: a report as one HTML file with its style, its pictures and its script inside."""
+"""A report as one HTML file, with its style, charts and script inside."""
 
 from __future__ import annotations
 

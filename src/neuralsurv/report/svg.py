@@ -46,7 +46,7 @@ def number(value: float) -> str:
 
 @dataclass
 class SvgChart:
-    """A picture with two axes.
+    """A chart with two axes.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class SvgChart:
     x_title, y_title : str
         What they show.
     alt : str
-        What the picture shows, for those who do not see it.
+        A description of the chart, for screen readers.
     y_names : sequence of str, optional
         Names in place of numbers on the vertical axis, from the top, for rows of intervals.
     """

@@ -23,7 +23,7 @@ from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
 
 
 def read_request(body: bytes, limits: Limits, covariates: Sequence[Covariate]) -> PredictRequest:
-    """Return what is asked.
+    """Parse and check a request.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class PredictRequest(BaseModel):
-    """People, and what is asked about them."""
+    """A request for predictions."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -135,7 +135,7 @@ class FeatureDescription(BaseModel):
 
 
 class ModelDescription(BaseModel):
-    """What the model is and what it takes."""
+    """The model and its covariates."""
 
     file: str
     fingerprint: str

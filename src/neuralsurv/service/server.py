@@ -99,7 +99,7 @@ class Connection(H11Protocol):
             self._clock.cancel()
 
     def _watch(self) -> None:
-        """Start the clock when it is the client's turn, and stop it when it is the service's."""
+        """Start the timer when the service waits for the client, and stop it when the client waits for the service."""
         answered = self.cycle is None or self.cycle.response_complete
         turn = (self.conn.their_state, answered)
         if turn == self._turn:
@@ -162,7 +162,7 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().set_exception_handler(_report)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish what runs, while new requests are refused in words; then tell the rest that there is no time left."""
+        """Let running requests finish while new ones are refused; then refuse those that did not."""
         self._app.stop()
         await self._finish(_GRACE)
         await super().shutdown(sockets)

@@ -184,7 +184,7 @@ def url(host: str, port: int) -> str:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; a port that is taken is said before anything else happens."""
+    """Return a listening socket; an address or a port that cannot be used is refused before any other work."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]

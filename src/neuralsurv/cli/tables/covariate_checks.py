@@ -18,7 +18,7 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?$")
 
 
 def is_number(values: pd.Series) -> bool:
-    """Return whether a column is read as amounts: numbers, and not true and false."""
+    """Return whether a column is numeric; true and false are not."""
     return pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(values.dtype)
 
 

@@ -143,7 +143,7 @@ def refuse_gaps(frame: pd.DataFrame, columns: Sequence[str]) -> None:
 
 
 def without_zero_times(frame: pd.DataFrame, time: str, wanted: str | None, *, dates: bool) -> tuple[pd.DataFrame, str]:
-    """Return a table without rows of length 0, and a sentence on what was done to them (empty if there are none).
+    """Return a table without rows whose time is 0, and a note on what was done to them (empty if there are none).
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def without_zero_times(frame: pd.DataFrame, time: str, wanted: str | None, *, da
 
 
 def _in_file(frame: pd.DataFrame, rows: np.ndarray) -> str:
-    """Say which rows are meant, as they are counted in the file: some may have been left out."""
+    """Name rows by their place in the file, from which some may have been left out."""
     found = np.zeros(int(frame.index.max()) + 1, dtype=bool)
     found[frame.index[rows]] = True
     return rows_phrase(found)

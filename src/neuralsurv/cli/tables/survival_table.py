@@ -204,7 +204,7 @@ def _with_durations(
 
 
 def kept_roles(cohort: SurvivalTable) -> dict[str, str]:
-    """Return what a model file has to hold of how the outcome was read, so that other commands read it the same way."""
+    """Return how the outcome was read, for the model file, so that other commands read it the same way."""
     settings = cohort.settings
     found = {role: getattr(settings, role) for role in (*_DATE_ROLES, *_HOW)}
     for many in _LISTS:

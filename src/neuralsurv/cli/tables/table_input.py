@@ -127,7 +127,7 @@ def _foreign(path: Path, what: str, reader: str) -> InputError:
 
 
 def _texts_of(column: str, missing: Collection[str], columns: list[str]) -> list[str]:
-    """Return the texts that mean a missing value in a column."""
+    """Return the texts that stand for a missing value in a column."""
     found = list(MISSING)
     for text in missing:
         name, equals, value = text.partition("=")
@@ -140,7 +140,7 @@ def _texts_of(column: str, missing: Collection[str], columns: list[str]) -> list
 
 
 def _without_missing(frame: pd.DataFrame, missing: Collection[str]) -> pd.DataFrame:
-    """Take out the values that mean a missing one from a table that has types of its own."""
+    """Replace the values that stand for a missing one, in a table whose columns are typed."""
     names = [str(name) for name in frame.columns]
     for name in frame.columns if missing else ():
         texts = _texts_of(str(name), missing, names)[len(MISSING) :]
