@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml benchmarks/pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP) ## fit a small model and draw its survival curves
-	$(BIN)/python -m neuralsurv.cli.demo
+	$(BIN)/python -m neuralsurv demo
 
 # One thread for each test worker: two workers with a full thread pool each would fight for the cores.
 test: lint ## lint, then run all tests
@@ -40,7 +40,7 @@ docs: $(STAMP) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --site-dir site
 
 pictures: $(STAMP) ## make the pictures of the documentation anew
-	$(BIN)/python -m neuralsurv.cli.demo --out docs/images
+	$(BIN)/python -m neuralsurv demo --out docs/images
 	$(BIN)/python tests/pages.py docs/tutorial.md
 	$(BIN)/python -m pictures --out docs/images
 	$(BIN)/python tests/explorer/picture.py docs/images/explorer.png

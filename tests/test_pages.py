@@ -11,7 +11,7 @@ from matplotlib import pyplot
 
 import neuralsurv
 import pages
-from cli.commands import run
+from cli.run_command import run
 from neuralsurv.cli.config import read_config
 
 ROOT = Path(__file__).parents[1]

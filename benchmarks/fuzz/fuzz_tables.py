@@ -13,10 +13,10 @@ import pandas as pd
 from fuzz_choices import PaperChoices
 from fuzz_cohort import BrokenPromiseError, attempt
 
-from neuralsurv.cli.cohort import read_cohort
 from neuralsurv.cli.settings import DataSettings
-from neuralsurv.cli.tables import read_table
-from neuralsurv.cli.usable import drop_unusable, remarks
+from neuralsurv.cli.tables.covariate_checks import drop_unusable, remarks
+from neuralsurv.cli.tables.survival_table import read_survival_table
+from neuralsurv.cli.tables.table_input import read_table
 
 _CELLS = (
     *("1", "2.5", "0", "3", "7", "", "NA", "nan", "a", "b", "-1", "1e300", "1e999", "inf", "-inf", " 4 ", '"q,x"', '"'),
@@ -149,7 +149,7 @@ def read_file(ending: str, content: bytes, reading: dict[str, Any]) -> dict[str,
         if len(frame) == 0 or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
             raise BrokenPromiseError("a table without rows, or with names that are no text or not different")
         settings = DataSettings(file=path, time="time", event="event", **reading)
-        cohort, error = attempt(lambda: read_cohort(settings))
+        cohort, error = attempt(lambda: read_survival_table(settings))
         if error is not None:
             return {"table, no cohort": 1}
         _, error = attempt(cohort.outcome)

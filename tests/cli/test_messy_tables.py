@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import neuralsurv
-from cli.commands import QUICK, refused, run
+from cli.run_command import QUICK, refused, run
 from small_cohort import small_cohort
 
 N = 60

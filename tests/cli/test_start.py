@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from packaging.requirements import Requirement
 
-from cli.commands import QUICK, cohort_file, run
+from cli.run_command import QUICK, cohort_file, run
 from neuralsurv import __version__
 from neuralsurv.cli.arguments import complete_column
 
@@ -109,7 +109,7 @@ def test_unexpected_errors_are_one_sentence_unless_debugged(monkeypatch, tmp_pat
     def broken(*_, **__):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("neuralsurv.cli.inspecting.run", broken)
+    monkeypatch.setattr("neuralsurv.cli.commands.inspect.run", broken)
     ended = run("inspect", tmp_path)
     assert ended.code == 1
     assert ended.err == "error: unexpected ZeroDivisionError: a bug. Run neuralsurv --debug … to see where.\n"
@@ -121,7 +121,7 @@ def test_no_memory_is_said(monkeypatch, tmp_path):
     def hungry(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("neuralsurv.cli.inspecting.run", hungry)
+    monkeypatch.setattr("neuralsurv.cli.commands.inspect.run", hungry)
     ended = run("inspect", tmp_path)
     assert ended.code == 2
     assert "there is not enough memory for this; use fewer rows, times or draws." in ended.err
@@ -136,9 +136,9 @@ def test_without_typer_the_command_says_what_to_install():
 
 def test_demo_is_a_command(monkeypatch, tmp_path):
     called = []
-    monkeypatch.setattr("neuralsurv.cli.demo.main", called.append)
+    monkeypatch.setattr("neuralsurv.cli.commands.demo.run", lambda folder, rows: called.append((folder, rows)))
     assert run("demo", "--out", tmp_path, "--rows", 30).code == 0
-    assert called == [["--out", str(tmp_path), "--rows", "30"]]
+    assert called == [(tmp_path, 30)]
 
 
 @pytest.mark.parametrize(

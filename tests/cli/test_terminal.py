@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import QUICK, cohort_file
+from cli.run_command import QUICK, cohort_file
 from cli.terminal import HIDE_CURSOR, INTERRUPT, SHOW_CURSOR, TAB, Terminal, in_terminal
 
 COMMAND = [sys.executable, "-m", "neuralsurv"]

@@ -7,9 +7,9 @@ import time
 
 import uvicorn
 
-from neuralsurv.explorer.page import add_page
+from neuralsurv.explorer.routes import add_page
 from neuralsurv.service.application import create_app
-from neuralsurv.service.gate import Access
+from neuralsurv.service.middleware import Access
 from neuralsurv.service.model_watch import ModelWatch
 
 # The page has drawn what was asked for.

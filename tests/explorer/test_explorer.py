@@ -9,7 +9,8 @@ from matplotlib import image
 
 from browser import CHROMIUM, Browser
 from explorer.own_site import READY, Site
-from neuralsurv.service.features import features_of
+from neuralsurv.report import svg
+from neuralsurv.service.covariates import covariates_of
 from service.small_service import model, table, write
 
 if CHROMIUM is None and not os.environ.get("CI"):
@@ -207,7 +208,7 @@ class TestOvertakenAnswers:
             for key in value:
                 page.press(key)
                 time.sleep(pause)
-        typical = {feature.column.name: feature.sent for feature in features_of(model().encoding_)}
+        typical = {feature.column.name: feature.sent for feature in covariates_of(model().encoding_)}
         found = model().predict_rmst(table({**typical, "age": 58.0}), model().time_scale_).median.iloc[0]
         page.wait(f"document.querySelector('#numbers').textContent.includes('{float(f'{found:.3g}'):g} (')")
         settle(page)
@@ -319,7 +320,7 @@ class TestComparing:
         place = page.run("document.querySelector('#survival .values span').textContent")
         at = float(place.split()[-1])
         varied = text(page, "#vary .values")
-        typical = {feature.column.name: feature.sent for feature in features_of(model().encoding_)}
+        typical = {feature.column.name: feature.sent for feature in covariates_of(model().encoding_)}
         found = model().predict_survival(table({**typical, "age": 60.0}), [at])
         # The time is shown with three digits, so the share may be off by one.
         shown = int(varied.split(": ")[1].split(" %")[0])
@@ -493,11 +494,23 @@ class TestAround:
             assert browser.run("location.href") == f"{address}/"
 
 
+def test_numbers_and_ticks_are_those_of_the_report(page):
+    values = [0, 1, -0.5, 0.25, 12.55, 99.96, 999.7, 1234.4, -56789.1, 999999.7, 1.5e6, 3e9, 9.9996e-5, 1e-4, 1.234e-7]
+    shown = page.run(f"import('./assets/chart.js').then(({{ number }}) => {values}.map(number))")
+    assert shown == [svg.number(value) for value in values]
+    assert page.run("import('./assets/chart.js').then(({ number }) => [NaN, Infinity, -Infinity].map(number))") == [
+        svg.number(value) for value in (np.nan, np.inf, -np.inf)
+    ]
+    ranges = [[0, 1], [0, 999], [-3, 7], [0.1, 0.13], [5, 5], [0, 1e-9], [1, 2.4], [0, 123456], [-2e6, 3e6]]
+    ticks = page.run(f"import('./assets/chart.js').then(({{ ticks }}) => {ranges}.map((range) => ticks(...range)))")
+    assert ticks == [svg.ticks(*ends) for ends in ranges]
+
+
 def test_assets_are_the_known_files_and_nothing_else(site):
     from urllib.error import HTTPError
     from urllib.request import urlopen
 
-    with urlopen(f"{site}/assets/chart.js") as answer:
+    with urlopen(f"{site}/assets/live_chart.js") as answer:
         assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
         assert answer.headers["cache-control"] == "no-cache"
         assert b"export function lineChart" in answer.read()

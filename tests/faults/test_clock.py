@@ -87,5 +87,5 @@ def test_nothing_is_measured_by_the_time_of_day():
     # When a model was loaded and a report was made is shown to people; nothing is worked out from it.
     assert {name: of for name, of in found.items() if of} == {
         "model_watch.py": ["datetime.now"],
-        "reporting.py": ["date.today"],
+        "report.py": ["date.today"],
     }

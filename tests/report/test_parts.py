@@ -9,11 +9,11 @@ from lifelines import KaplanMeierFitter
 
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
-from neuralsurv.report.build import PaperChoices, build
-from neuralsurv.report.cohort_part import describe_cohort, describe_covariates
+from neuralsurv.report.build import ReportOptions, build
+from neuralsurv.report.caveats import caveats, same_as_training
+from neuralsurv.report.cohort_description import describe_cohort, describe_covariates
 from neuralsurv.report.effects import covariate_effects
-from neuralsurv.report.people import choose_people
-from neuralsurv.report.words import same_as_training, warnings_in_words
+from neuralsurv.report.individuals import choose_people
 from report.small_report import EVIL, cohort, make, model, report
 
 
@@ -101,7 +101,7 @@ def test_people_from_long_to_short_expectation():
 
 def test_what_the_model_is_least_sure_of():
     frame, _ = cohort()
-    found = report().unsure
+    found = report().least_certain
     ends = model().predict_rmst(frame, report().horizon).interval(0.9)
     width = (ends.upper - ends.lower).to_numpy()
     assert found.names[0] == f"row {width.argmax()}"
@@ -113,7 +113,7 @@ def test_what_the_model_is_least_sure_of():
 
 
 def test_unusual_values_are_named():
-    from neuralsurv.report.people import _unusual
+    from neuralsurv.report.individuals import _unusual
 
     frame, _ = cohort()
     odd = frame.copy()
@@ -130,7 +130,7 @@ def test_the_training_rows_are_recognised():
     assert same_as_training(model(), outcome)
     other = outcome.select(np.arange(50))
     assert not same_as_training(model(), other)
-    assert any("the very rows that the model was fitted to" in text for text in report().warnings)
+    assert any("the rows that the model was fitted to" in text for text in report().warnings)
 
 
 def said(outcome=None, frame=None, accuracy=None, horizon=1.0, diagnostics=None):
@@ -140,7 +140,7 @@ def said(outcome=None, frame=None, accuracy=None, horizon=1.0, diagnostics=None)
     if diagnostics is not None:
         one.fitted_ = replace(one.fitted_, diagnostics=replace(one.diagnostics_, **diagnostics))
     return " ".join(
-        warnings_in_words(one, outcome or cohort()[1], cohort()[0] if frame is None else frame,
+        caveats(one, outcome or cohort()[1], cohort()[0] if frame is None else frame,
                           accuracy or report().accuracy, horizon)
     )  # fmt: skip
 
@@ -148,12 +148,12 @@ def said(outcome=None, frame=None, accuracy=None, horizon=1.0, diagnostics=None)
 def test_warnings_in_plain_words():
     frame, outcome = cohort()
     calm = said()
-    assert "given up on the covariates" not in calm
+    assert "ignores the covariates" not in calm
     collapsed = {"collapsed": True, "messages": ("all are alike",), "kinds": ("collapse",)}
-    assert "given up on the covariates" in said(diagnostics=collapsed)
+    assert "ignores the covariates" in said(diagnostics=collapsed)
     assert "all are alike" not in said(diagnostics=collapsed)
     assert "was interrupted before it was finished" in said(diagnostics={"interrupted": True, "converged": False})
-    assert "had not settled when it reached its limit" in said(diagnostics={"converged": False})
+    assert "reached its limit of steps before it converged" in said(diagnostics={"converged": False})
     assert "The fit reports: the grid is coarse" in said(
         diagnostics={"messages": ("the grid is coarse",), "kinds": ("quadrature",)}
     )
@@ -165,7 +165,7 @@ def test_warnings_in_plain_words():
     few = outcome.select(np.arange(20))
     assert f"These rows have only {few.event.sum()} events" in said(few, frame.iloc[:20])
     late = Outcome.from_arrays(outcome.time * 2, outcome.event)
-    assert "are watched beyond" in said(late)
+    assert "are followed beyond" in said(late)
     gaps = frame.assign(dose=np.where(np.arange(60) < 30, np.nan, frame["dose"]))
     assert "dose is missing in 50% of the rows" in said(frame=gaps)
     far = frame.assign(age=np.where(np.arange(60) < 2, 1e3, frame["age"]))
@@ -173,12 +173,12 @@ def test_warnings_in_plain_words():
     assert "age is more than four standard deviations away from the training mean in 2 of" in said(other, far)
     assert "four standard deviations" not in said(frame=far), "the training rows themselves"
     weak = replace(report().accuracy, concordance=0.51)
-    assert "The concordance index is 0.51: the model hardly tells" in said(accuracy=weak)
+    assert "The concordance index is 0.51: the model hardly ranks" in said(accuracy=weak)
     off = replace(report().accuracy.distribution, p_value=0.001)
     assert "D-calibration is rejected (p = 0.001)" in said(accuracy=replace(report().accuracy, distribution=off))
     group = replace(report().accuracy.groups[0], p_value=0.001)
     assert "differ by more than chance at time" in said(accuracy=replace(report().accuracy, groups=(group,)))
-    assert "come under observation late" in said(accuracy=replace(report().accuracy, late=True))
+    assert "Some rows enter late" in said(accuracy=replace(report().accuracy, late=True))
 
 
 def test_few_events_for_many_covariates():
@@ -186,7 +186,7 @@ def test_few_events_for_many_covariates():
 
     one = copy(model())
     one.fitted_ = replace(one.fitted_, training={**one.training_, "events": 20})
-    words = " ".join(warnings_in_words(one, cohort()[1], cohort()[0], report().accuracy, 1.0))
+    words = " ".join(caveats(one, cohort()[1], cohort()[0], report().accuracy, 1.0))
     columns = len(one.encoding_.outputs)
     assert f"fitted to 20 events with {columns} encoded covariates, fewer than ten for each" in words
 
@@ -229,7 +229,7 @@ def test_rows_without_an_event():
     frame, outcome = cohort()
     none = Outcome.from_arrays(outcome.time, np.zeros(60))
     with pytest.raises(InputError, match="none of the 60 rows has an event; there is nothing to compare"):
-        build(model(), frame, none, [""] * 60, PaperChoices(), lambda done, words: None)
+        build(model(), frame, none, [""] * 60, ReportOptions(), lambda done, words: None)
 
 
 def test_evil_is_a_covariate():

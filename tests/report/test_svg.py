@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from neuralsurv.report.svg import Chart, number, stepped, ticks
+from neuralsurv.report.svg import SvgChart, number, stepped, ticks
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,8 @@ def test_ticks_are_round_and_inside(low, high, expected):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (1234.5, "1,234"), (0.25, "0.25"), (12.55, "12.6"), (1e-7, "1e-07"), (3e9, "3e+09"), (float("inf"), "∞"),
+    [(0, "0"), (1234.5, "1,234"), (0.25, "0.25"), (12.55, "12.6"), (1e-7, "1e-7"), (3e9, "3e+9"),
+     (999.7, "1,000"), (1e-10, "1e-10"), (float("inf"), "∞"),
      (float("nan"), "–"), (-0.5, "-0.5"), (100.0, "100")],
 )  # fmt: skip
 def test_numbers(value, text):
@@ -36,8 +37,8 @@ def test_steps_hold_their_value_up_to_the_next():
     assert list(zip(x, y, strict=True)) == [(0, 1), (1, 1), (1, 0.5), (3, 0.5), (3, 0.2)]
 
 
-def chart() -> Chart:
-    return Chart((0.0, 10.0), (0.0, 1.0), "time", "survival", "A picture of <something> & more")
+def chart() -> SvgChart:
+    return SvgChart((0.0, 10.0), (0.0, 1.0), "time", "survival", "A picture of <something> & more")
 
 
 def points(svg: str) -> list[list[tuple[float, float]]]:
@@ -48,8 +49,7 @@ def points(svg: str) -> list[list[tuple[float, float]]]:
 def test_a_line_goes_through_its_points():
     picture = chart()
     picture.line("a", [0, 5, 10], [1, 0.5, 0], 0)
-    box = [float(v) for v in re.search(r'data-box="([^"]*)"', picture.svg())[1].split()]
-    left, right, top, bottom = box
+    left, right, top, bottom = json.loads(picture.data())["box"]
     assert points(picture.svg()) == [[(left, top), ((left + right) / 2, (top + bottom) / 2), (right, bottom)]]
 
 
@@ -74,7 +74,7 @@ def test_pictures_are_well_formed_and_escaped():
     assert root.get("role") == "img"
     assert len(root.findall(".//rect")) == 2
     assert len(root.findall("./line[@class='rule']")) == 3
-    rows = Chart((-1.0, 1.0), (0.0, 1.0), "change", "", "Effects", ["first", "second <"])
+    rows = SvgChart((-1.0, 1.0), (0.0, 1.0), "change", "", "Effects", ["first", "second <"])
     rows.intervals([0.1, 0.2], [0.0, -1.0], [0.5, 1.0], 0, ["x", "y"])
     root = ElementTree.fromstring(rows.svg())
     texts = [text.text for text in root.findall("./text")]

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from neuralsurv import NeuralSurv
 from neuralsurv.service.application import create_app
-from neuralsurv.service.gate import Access
+from neuralsurv.service.middleware import Access
 from neuralsurv.service.model_watch import ModelWatch
 from small_cohort import quick_model, small_cohort
 

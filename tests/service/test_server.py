@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from neuralsurv.cli import serving
+from neuralsurv.cli.commands import serve
 from neuralsurv.service import application, server
 from neuralsurv.service.application import create_app
-from neuralsurv.service.gate import STOPPING
 from neuralsurv.service.limits import Limits
+from neuralsurv.service.middleware import STOPPING
 from neuralsurv.service.model_watch import ModelWatch
-from neuralsurv.service.server import Connection, Seldom, Server, most_connections
+from neuralsurv.service.server import Connection, RateLimitedWarning, Server, most_connections
 from service.own_process import outcome, running, stop
 from service.small_service import PERSON, write
 
@@ -35,7 +35,7 @@ def path(tmp_path_factory):
 def serving_in_a_thread(path, **limits):
     """The server in a thread of this process, so that a test can look into it."""
     found = Server(create_app(ModelWatch(path), limits=Limits(**limits)))
-    with serving._listening("127.0.0.1", 0) as place:
+    with serve._listening("127.0.0.1", 0) as place:
         port = place.getsockname()[1]
         thread = threading.Thread(target=found.run, args=([place],))
         thread.start()
@@ -131,7 +131,7 @@ class TestSilence:
 class TestCrowd:
     def test_who_has_waited_longest_makes_room(self, path, monkeypatch, caplog):
         monkeypatch.setattr(server, "most_connections", lambda: 3)
-        monkeypatch.setattr(server, "_CROWDED", Seldom())
+        monkeypatch.setattr(server, "_CROWDED", RateLimitedWarning())
         go_on = threading.Event()
         monkeypatch.setattr(application, "answer", lambda *_: go_on.wait(60) and {})
         body = json.dumps(BODY).encode()
@@ -169,7 +169,7 @@ class TestCrowd:
         assert len(log.splitlines()) < 20, log[:2000]
 
     def test_no_more_files_is_said_now_and_then(self, caplog, monkeypatch):
-        monkeypatch.setattr(server, "_NO_FILES", Seldom())
+        monkeypatch.setattr(server, "_NO_FILES", RateLimitedWarning())
         others = []
         loop = SimpleNamespace(default_exception_handler=others.append)
         context = {"message": "socket.accept() out of system resource", "exception": OSError(24, "Too many open files")}

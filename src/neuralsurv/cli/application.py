@@ -1,4 +1,4 @@
-"""The commands and their options. What a command does is in a module of its own, imported when it runs."""
+"""The commands and their options; what a command does is in :mod:`neuralsurv.cli.commands`, imported when it runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,23 @@ import typer
 from typer.core import TyperGroup
 
 from neuralsurv.cli import arguments as a
-from neuralsurv.cli.config import Config, read_config
+from neuralsurv.cli.config import Config
 from neuralsurv.cli.messages import Messages, as_json
-from neuralsurv.cli.settings import DataSettings, model_settings
+from neuralsurv.cli.option_groups import (
+    EvaluateOptions,
+    PredictOptions,
+    ReportArguments,
+    ServeOptions,
+    StreamOptions,
+    file_options,
+    message_options,
+    outcome_options,
+    run_options,
+    with_options,
+)
+from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.start import BAD_INPUT, INTERRUPTED, UNEXPECTED
-from neuralsurv.errors import NeuralSurvError
+from neuralsurv.errors import InputError, NeuralSurvError
 from neuralsurv.names import printable
 
 _EPILOG = "Exit codes: 0 done, 1 unexpected error, 2 wrong input or usage, 130 interrupted."
@@ -33,7 +45,7 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as error:
             raise _ended(ctx, "interrupted; nothing was written.", INTERRUPTED) from error
         except BrokenPipeError as error:
-            # Whoever read the output has closed it, as `head` does. Python would complain again when it flushes.
+            # The reader has closed the output, as `head` does. Python would complain again when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from error
         except MemoryError as error:
@@ -93,267 +105,142 @@ def demo(
     rows: Annotated[int, typer.Option("--rows", help="Rows of the cohort.", min=10)] = 150,
 ) -> None:
     """Fit a small simulated cohort and draw its curves beside the truth."""
-    from neuralsurv.cli.demo import main
+    from neuralsurv.cli.commands.demo import run
 
-    main(["--out", str(out), "--rows", str(rows)])
+    run(out, rows)
 
 
 @app.command(epilog=_EPILOG)
+@with_options(given=run_options, streaming=StreamOptions, messages=message_options)
 def fit(
-    data: a.Data = None,
+    *,
+    given: Config,
     out: a.ModelOut = None,
-    time: a.Time = None,
-    event: a.Event = None,
-    event_value: a.EventValue = None,
-    entry: a.Entry = None,
-    weight: a.Weight = None,
-    id: a.Id = None,
-    features: a.Features = None,
-    drop: a.Drop = None,
-    categorical: a.Categorical = None,
-    start_date: a.StartDate = None,
-    end_date: a.EndDate = None,
-    entry_date: a.EntryDate = None,
-    unit: a.Unit = None,
-    date_format: a.DateFormat = None,
-    separator: a.Separator = None,
-    decimal: a.Decimal = None,
-    encoding: a.Encoding = None,
-    missing: a.Missing = None,
-    drop_missing_outcome: a.DropMissingOutcome = False,
-    zero_times: a.ZeroTimes = None,
-    preset: a.Preset = None,
-    hidden: a.Hidden = None,
-    draws: a.Draws = None,
-    setting: a.Setting = None,
-    seed: a.Seed = None,
-    stream: a.Stream = False,
-    method: a.Method = "auto",
-    passes: a.Passes = None,
-    training_passes: a.TrainingPasses = None,
-    batch_size: a.BatchSize = None,
-    modes: a.Modes = None,
-    checkpoint: a.CheckpointFile = None,
-    own_rows: a.OwnRows = False,
-    config: a.ConfigFile = None,
+    streaming: StreamOptions,
     write_config: a.WriteConfig = None,
     force: a.Force = False,
-    quiet: a.Quiet = False,
-    json: a.Json = False,
+    messages: Messages,
 ) -> None:
     """Fit a model to a table and save it.
 
     Text columns become indicators, gaps are filled and marked, and columns that cannot be used are left out; the
     command says so for each.
     """
-    from neuralsurv.cli import stream_fitting
-    from neuralsurv.cli.fitting import run
+    from neuralsurv.cli.commands import fit_stream
+    from neuralsurv.cli.commands.fit import run
 
-    settings, found = _settings(locals(), config)
-    model = {**found.model, **model_settings(preset, hidden, seed, draws, setting)}
-    streamed = stream_fitting.StreamSettings(
-        stream, method, passes, training_passes, batch_size, modes, checkpoint, own_rows
-    )
-    if streamed.wanted:
-        messages = Messages(machine=json, quiet=quiet)
-        stream_fitting.run(settings, streamed, model, out or found.out, force=force, messages=messages)
+    out = out or given.out
+    if streaming.stream or fit_stream.processes() > 1:
+        fit_stream.run(given.data, streaming, given.model, out, force=force, messages=messages)
         return
-    streamed.check_unused()
-    run(settings, model, out or found.out, write_config, force=force, messages=Messages(machine=json, quiet=quiet))
+    if streaming != StreamOptions():
+        raise InputError(
+            "--method, --passes, --training-passes, --batch-size, --modes, --checkpoint and --own-rows are for "
+            "rows that stream; add --stream."
+        )
+    run(given.data, given.model, out, write_config, force=force, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
+@with_options(given=run_options, options=EvaluateOptions, messages=message_options)
 def evaluate(
-    data: a.Data = None,
-    time: a.Time = None,
-    event: a.Event = None,
-    event_value: a.EventValue = None,
-    entry: a.Entry = None,
-    weight: a.Weight = None,
-    id: a.Id = None,
-    features: a.Features = None,
-    drop: a.Drop = None,
-    categorical: a.Categorical = None,
-    start_date: a.StartDate = None,
-    end_date: a.EndDate = None,
-    entry_date: a.EntryDate = None,
-    unit: a.Unit = None,
-    date_format: a.DateFormat = None,
-    separator: a.Separator = None,
-    decimal: a.Decimal = None,
-    encoding: a.Encoding = None,
-    missing: a.Missing = None,
-    drop_missing_outcome: a.DropMissingOutcome = False,
-    zero_times: a.ZeroTimes = None,
-    preset: a.Preset = None,
-    hidden: a.Hidden = None,
-    draws: a.Draws = None,
-    setting: a.Setting = None,
-    seed: a.Seed = None,
-    folds: a.Folds = 5,
-    repeats: a.Repeats = 1,
-    cox_penalty: a.CoxPenalty = 0.1,
-    horizon: a.BrierHorizon = None,
+    *,
+    given: Config,
+    options: EvaluateOptions,
     out: a.ScoresOut = None,
-    config: a.ConfigFile = None,
     force: a.Force = False,
-    quiet: a.Quiet = False,
-    json: a.Json = False,
+    messages: Messages,
 ) -> None:
     """Cross-validate the model beside Kaplan-Meier and a ridge Cox model.
 
     Folds hold whole subjects where --id is given. Nothing is saved but the scores.
     """
-    from neuralsurv.cli.evaluating import Plan, run
+    from neuralsurv.cli.commands.evaluate import run
 
-    settings, found = _settings(locals(), config)
-    model = {**found.model, **model_settings(preset, hidden, seed, draws, setting)}
-    plan = Plan(folds, repeats, cox_penalty, horizon)
-    run(settings, model, plan, out, force=force, messages=Messages(machine=json, quiet=quiet))
+    run(given.data, given.model, options, out, force=force, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
+@with_options(options=PredictOptions, how=file_options, messages=message_options)
 def predict(
+    *,
     model: a.Model,
     data: a.Data,
-    times: a.Times = None,
-    quantity: a.Quantity = "survival",
-    given: a.Given = None,
-    horizon: a.MeanHorizon = None,
-    share: a.Share = 0.5,
-    level: a.Level = 0.9,
+    options: PredictOptions,
     id: a.Id = None,
     out: a.PredictionOut = None,
     picture: a.Picture = None,
-    separator: a.Separator = None,
-    decimal: a.Decimal = None,
-    encoding: a.Encoding = None,
-    missing: a.Missing = None,
+    how: DataSettings,
     force: a.Force = False,
-    quiet: a.Quiet = False,
-    json: a.Json = False,
+    messages: Messages,
 ) -> None:
     """Predict for the rows of a table, with intervals, as numbers or as a picture."""
-    from neuralsurv.cli.predicting import Question, run
+    from neuralsurv.cli.commands.predict import run
 
-    table = DataSettings(
-        file=data, id=id, separator=separator, decimal=decimal, encoding=encoding, missing=tuple(missing or ())
-    )
-    question = Question(quantity, times, given, horizon, share, level)
-    said = Messages(machine=json, quiet=quiet)
-    run(model, table, question, out, picture=picture, force=force, messages=said)
+    table = DataSettings(file=data, id=id).over(how)
+    run(model, table, options, out, picture=picture, force=force, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
+@with_options(outcome=outcome_options, how=file_options, arguments=ReportArguments, messages=message_options)
 def report(
+    *,
     model: a.Model,
     data: a.Data,
     out: a.ReportOut,
-    time: a.Time = None,
-    event: a.Event = None,
-    event_value: a.EventValue = None,
-    entry: a.Entry = None,
-    weight: a.Weight = None,
-    id: a.Id = None,
-    start_date: a.StartDate = None,
-    end_date: a.EndDate = None,
-    entry_date: a.EntryDate = None,
-    unit: a.Unit = None,
-    date_format: a.DateFormat = None,
-    separator: a.Separator = None,
-    decimal: a.Decimal = None,
-    encoding: a.Encoding = None,
-    missing: a.Missing = None,
-    drop_missing_outcome: a.DropMissingOutcome = False,
-    zero_times: a.ZeroTimes = None,
-    title: a.Title = None,
-    times: a.CalibrationTimes = None,
-    horizon: a.MeanHorizonOfReport = None,
-    level: a.Level = 0.9,
-    people: a.People = None,
-    rows: a.Rows = 1000,
+    outcome: DataSettings,
+    how: DataSettings,
+    arguments: ReportArguments,
     force: a.Force = False,
-    quiet: a.Quiet = False,
-    json: a.Json = False,
+    messages: Messages,
 ) -> None:
     """Write a report on a model and a table: one HTML file that needs no network.
 
     The columns of the outcome are those of the fit, unless others are named.
     """
-    from neuralsurv.cli.reporting import Wishes, run
+    from neuralsurv.cli.commands.report import run
 
-    none: dict[str, Any] = {"features": None, "drop": None, "categorical": None}
-    settings, _ = _settings({**locals(), **none}, None)
-    wishes = Wishes(title, times, horizon, level, people, rows)
-    run(model, settings, wishes, out, force=force, messages=Messages(machine=json, quiet=quiet))
+    run(model, DataSettings(file=data).over(outcome).over(how), arguments, out, force=force, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
+@with_options(messages=message_options)
 def explore(
+    *,
     model: a.Model,
     host: a.Host = "127.0.0.1",
     port: a.Port = 0,
     token_file: a.TokenFile = None,
     no_token: a.NoToken = False,
     no_browser: a.NoBrowser = False,
-    quiet: a.Quiet = False,
-    json: a.Json = False,
+    messages: Messages,
 ) -> None:
     """Open a page to explore a model: choose a person, see the curves with their bands, compare.
 
     The page runs on this machine and needs no network. Stop it with Ctrl-C.
     """
-    from neuralsurv.cli.serving import ServiceWishes, run
+    from neuralsurv.cli.commands.serve import run
 
-    wishes = ServiceWishes(host, port, token_file, no_token, explorer=True, browser=not no_browser)
-    run(model, wishes, messages=Messages(machine=json, quiet=quiet))
+    options = ServeOptions(host, port, token_file, no_token, explorer=True)
+    run(model, options, browser=not no_browser, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
-def serve(
-    model: a.Model,
-    host: a.Host = "127.0.0.1",
-    port: a.Port = 8000,
-    token_file: a.TokenFile = None,
-    no_token: a.NoToken = False,
-    name: a.HostName = None,
-    threads: a.Threads = None,
-    max_bytes: a.MaxBytes = 2**20,
-    max_people: a.MaxPeople = 1000,
-    max_times: a.MaxTimes = 500,
-    timeout: a.Timeout = 30.0,
-    explorer: a.WithExplorer = False,
-    quiet: a.Quiet = False,
-    json: a.Json = False,
-) -> None:
+@with_options(options=ServeOptions, messages=message_options)
+def serve(*, model: a.Model, options: ServeOptions, messages: Messages) -> None:
     """Serve the predictions of a model over HTTP: /predict, /model, /health, /metrics, /openapi.json.
 
     Only this machine can reach it unless --host says otherwise. A new model file in the old place is taken up without
     a restart.
     """
-    from neuralsurv.cli.serving import ServiceWishes, run
+    from neuralsurv.cli.commands.serve import run
 
-    limits = {"body_bytes": max_bytes, "people": max_people, "times": max_times, "seconds": timeout}
-    wishes = ServiceWishes(host, port, token_file, no_token, tuple(name or ()), threads, limits, explorer=explorer)
-    run(model, wishes, messages=Messages(machine=json, quiet=quiet))
+    run(model, options, messages=messages)
 
 
 @app.command(epilog=_EPILOG)
 def inspect(model: a.Model, json: a.Json = False) -> None:
     """Show what a model file holds: its data, columns, choices, convergence and warnings."""
-    from neuralsurv.cli.inspecting import run
+    from neuralsurv.cli.commands.inspect import run
 
     run(model, messages=Messages(machine=json))
-
-
-def _settings(given: dict[str, Any], config: Path | None) -> tuple[DataSettings, Config]:
-    """Return the settings of the data, from the command line and then from the config file, and the latter."""
-    many = ("event_values", "features", "drop", "categorical", "missing")
-    single = ("time", "event", "entry", "weight", "id", "start_date", "end_date", "entry_date", "unit", "date_format",
-              "separator", "decimal", "encoding", "drop_missing_outcome", "zero_times")  # fmt: skip
-    lists = {**given, "event_values": given.get("event_value")}
-    values: dict[str, Any] = {name: given[name] for name in single}
-    values.update({name: tuple(lists[name] or ()) for name in many})
-    typed = DataSettings(file=given["data"], **values)
-    found = read_config(config)
-    return typed.over(found.data), found

@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share."""
+"""The arguments and options of the commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from neuralsurv.cli.settings import UNITS
 
 _COLUMNS, _DATES, _TABLE, _MODEL, _RUN = "Columns", "Dates", "Table", "Model", "Run"
-_SCORES, _QUESTION, _REPORT, _SERVICE, _LIMITS = "Evaluation", "Prediction", "Report", "Service", "Limits"
+_SCORES, _PREDICTION, _REPORT, _SERVICE, _LIMITS = "Evaluation", "Prediction", "Report", "Service", "Limits"
 _STREAM = "Large cohorts"
 
 
@@ -42,26 +42,16 @@ def complete_unit(incomplete: str) -> list[str]:
     return [unit for unit in UNITS if unit.startswith(incomplete)]
 
 
+def _option(name: str, text: str, panel: str, metavar: str | None = None, *others: str, **more: Any) -> Any:
+    return typer.Option(name, *others, help=text, rich_help_panel=panel, metavar=metavar, **more)
+
+
 def _column(name: str, text: str, panel: str = _COLUMNS, *others: str) -> Any:
-    return typer.Option(
-        name,
-        *others,
-        help=text,
-        metavar="COLUMN",
-        rich_help_panel=panel,
-        show_default=False,
-        autocompletion=complete_column,
-    )
+    return _option(name, text, panel, "COLUMN", *others, autocompletion=complete_column)
 
 
-def _option(name: str, text: str, panel: str, metavar: str | None = None, **more: Any) -> Any:
-    return typer.Option(name, help=text, rich_help_panel=panel, metavar=metavar, show_default=False, **more)
-
-
-Data = Annotated[
-    Path | None, typer.Argument(metavar="DATA", help="CSV, TSV, Parquet or feather; .gz too.", show_default=False)
-]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that fit wrote.", show_default=False)]
+Data = Annotated[Path | None, typer.Argument(metavar="DATA", help="CSV, TSV, Parquet or feather; .gz too.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that fit wrote.")]
 Time = Annotated[str | None, _column("--time", "Follow-up time.")]
 # torchrun takes --event for an option of its own, cut short; the longer name is for there.
 Event = Annotated[
@@ -134,18 +124,18 @@ Stream = Annotated[
 ]
 Method = Annotated[
     str,
-    typer.Option(
+    _option(
         "--method",
-        help="How the posterior of a stream is found: auto, exact or mini-batch.",
-        rich_help_panel=_STREAM,
-        metavar="NAME",
+        "How the posterior of a stream is found: auto, exact or mini-batch.",
+        _STREAM,
+        "NAME",
     ),
 ]
 Passes = Annotated[int | None, _option("--passes", "Passes of the mini-batch method.", _STREAM, "N")]
 TrainingPasses = Annotated[int | None, _option("--training-passes", "Passes of feature learning.", _STREAM, "N")]
 BatchSize = Annotated[int | None, _option("--batch-size", "Rows of a mini-batch step.", _STREAM, "N")]
 Modes = Annotated[
-    int | None, _option("--modes", "Modes that the posterior lies around; so many times the work.", _STREAM, "N")
+    int | None, _option("--modes", "Posterior modes to find; the work grows in proportion.", _STREAM, "N")
 ]
 CheckpointFile = Annotated[
     Path | None, _option("--checkpoint", "Save the state here, and go on from it if it is there.", _STREAM, "FILE")
@@ -161,18 +151,14 @@ Quiet = Annotated[bool, _option("--quiet", "No notes and no progress.", _RUN)]
 Json = Annotated[
     bool, _option("--json", "Print one JSON object for programs.", _RUN, callback=_remember, is_eager=True)
 ]
-Level = Annotated[float, typer.Option("--level", help="Level of the intervals.", rich_help_panel=_RUN)]
+Level = Annotated[float, _option("--level", "Level of the intervals.", _RUN)]
 ModelOut = Annotated[Path | None, _option("--out", "Where the model goes: m.neuralsurv.", _RUN, "FILE")]
 WriteConfig = Annotated[
     Path | None, _option("--write-config", "Write the settings of this run to a TOML file.", _RUN, "FILE")
 ]
-Folds = Annotated[int, typer.Option("--folds", help="Folds.", rich_help_panel=_SCORES)]
-Repeats = Annotated[
-    int, typer.Option("--repeats", help="How often the table is cut into folds anew.", rich_help_panel=_SCORES)
-]
-CoxPenalty = Annotated[
-    float, typer.Option("--cox-penalty", help="Penalty of the ridge Cox model.", rich_help_panel=_SCORES)
-]
+Folds = Annotated[int, _option("--folds", "Folds.", _SCORES)]
+Repeats = Annotated[int, _option("--repeats", "How often to repeat it, with other folds.", _SCORES)]
+CoxPenalty = Annotated[float, _option("--cox-penalty", "Penalty of the ridge Cox model.", _SCORES)]
 BrierHorizon = Annotated[
     float | None,
     _option("--horizon", "Where the Brier score ends; as far as it is defined if not given.", _SCORES, "TIME"),
@@ -183,24 +169,26 @@ Times = Annotated[
     _option(
         "--times",
         "Times with commas between them, or first:last:step; quartiles of the training event times if not given.",
-        _QUESTION,
+        _PREDICTION,
         "TIMES",
     ),
 ]
 Quantity = Annotated[
     str,
-    typer.Option(
+    _option(
         "--quantity",
-        help="survival, hazard, cumulative-hazard, median, quantile, event-time, rmst or path.",
-        rich_help_panel=_QUESTION,
-        metavar="NAME",
+        "survival, hazard, cumulative-hazard, median, quantile, event-time, rmst or path.",
+        _PREDICTION,
+        "NAME",
     ),
 ]
-Given = Annotated[float | None, _option("--given", "Survival of people who have reached this time.", _QUESTION, "TIME")]
-MeanHorizon = Annotated[
-    float | None, _option("--horizon", "Horizon of rmst; the last training time if not given.", _QUESTION, "TIME")
+Given = Annotated[
+    float | None, _option("--given", "Survival of people who have reached this time.", _PREDICTION, "TIME")
 ]
-Share = Annotated[float, typer.Option("--share", help="Share of people for quantile.", rich_help_panel=_QUESTION)]
+MeanHorizon = Annotated[
+    float | None, _option("--horizon", "Horizon of rmst; the last training time if not given.", _PREDICTION, "TIME")
+]
+Share = Annotated[float, _option("--share", "Share of people for quantile.", _PREDICTION)]
 PredictionOut = Annotated[
     Path | None,
     _option("--out", "CSV, TSV, Parquet or feather; to the screen as CSV if not given.", _RUN, "FILE"),
@@ -224,12 +212,12 @@ People = Annotated[
 ]
 Rows = Annotated[
     int,
-    typer.Option("--rows", help="More rows are thinned at random for predictions.", rich_help_panel=_REPORT),
+    _option("--rows", "More rows are thinned at random for predictions.", _REPORT),
 ]
-Host = Annotated[str, typer.Option("--host", help="Address to listen on.", rich_help_panel=_SERVICE)]
+Host = Annotated[str, _option("--host", "Address to listen on.", _SERVICE)]
 Port = Annotated[
     int,
-    typer.Option("--port", help="Port to listen on; 0 takes a free one.", rich_help_panel=_SERVICE, min=0, max=65535),
+    _option("--port", "Port to listen on; 0 takes a free one.", _SERVICE, min=0, max=65535),
 ]
 TokenFile = Annotated[
     Path | None,
@@ -243,16 +231,10 @@ HostName = Annotated[
 NoBrowser = Annotated[bool, _option("--no-browser", "Do not open the page in a browser.", _SERVICE)]
 Threads = Annotated[int | None, _option("--threads", "Predictions at the same time.", _SERVICE, "N", min=1, max=256)]
 WithExplorer = Annotated[bool, _option("--explorer", "Serve the explorer's page too, at /.", _SERVICE)]
-MaxBytes = Annotated[
-    int, typer.Option("--max-bytes", help="Size of a request.", rich_help_panel=_LIMITS, min=1, metavar="N")
-]
-MaxPeople = Annotated[
-    int, typer.Option("--max-people", help="People in a request.", rich_help_panel=_LIMITS, min=1, metavar="N")
-]
-MaxTimes = Annotated[
-    int, typer.Option("--max-times", help="Times in a request.", rich_help_panel=_LIMITS, min=1, metavar="N")
-]
+MaxBytes = Annotated[int, _option("--max-bytes", "Size of a request.", _LIMITS, "N", min=1)]
+MaxPeople = Annotated[int, _option("--max-people", "People in a request.", _LIMITS, "N", min=1)]
+MaxTimes = Annotated[int, _option("--max-times", "Times in a request.", _LIMITS, "N", min=1)]
 Timeout = Annotated[
     float,
-    typer.Option("--timeout", help="Seconds until an answer.", rich_help_panel=_LIMITS, metavar="SECONDS"),
+    _option("--timeout", "Seconds until an answer.", _LIMITS, "SECONDS"),
 ]

@@ -7,8 +7,10 @@ the command line comes before what the file says.
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,11 @@ from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 
 _TABLES = ("data", "model", "output")
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "text": lambda value: type(value) is str,
+    "true or false": lambda value: type(value) is bool,
+    "a list of texts": lambda value: type(value) is list and set(map(type, value)) <= {str},
+}
 
 
 @dataclass(frozen=True)
@@ -57,32 +64,27 @@ def read_config(path: Path | None) -> Config:
     out = content.get("output", {})
     for name, value in out.items():
         check_known(name, ("file",), what="key", where=f"[output] of {path.name}")
-        _check_kind(name, value, "text", f"[output] of {path.name}")
+        _checked(name, value, "text", f"[output] of {path.name}")
     return Config(data, content.get("model", {}), path.parent / out["file"] if "file" in out else None)
 
 
 def _data(table: dict[str, Any], path: Path) -> DataSettings:
-    kinds = {field.name: _kind(field.default) for field in fields(DataSettings)}
+    where = f"[data] of {path.name}"
+    by_default = {False: "true or false", (): "a list of texts"}
+    kinds = {field.name: by_default.get(field.default, "text") for field in fields(DataSettings)}
+    read: dict[str, Any] = {}
     for name, value in table.items():
-        check_known(name, list(kinds), what="key", where=f"[data] of {path.name}")
-        _check_kind(name, value, kinds[name], f"[data] of {path.name}")
-    read: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
-    settings = replace(DataSettings(), **read)
+        check_known(name, list(kinds), what="key", where=where)
+        read[name] = _checked(name, value, kinds[name], where)
+    settings = DataSettings(**read)
     return replace(settings, file=path.parent / read["file"]) if "file" in read else settings
 
 
-def _kind(default: Any) -> str:
-    return "true or false" if isinstance(default, bool) else "a list of texts" if default == () else "text"
-
-
-def _check_kind(name: str, value: Any, kind: str, where: str) -> None:
-    good = {
-        "true or false": isinstance(value, bool),
-        "a list of texts": isinstance(value, list) and all(isinstance(item, str) for item in value),
-        "text": isinstance(value, str),
-    }
-    if not good[kind]:
+def _checked(name: str, value: Any, kind: str, where: str) -> Any:
+    """Return a value of a key, a list as a tuple; refuse one of another kind."""
+    if not _KINDS[kind](value):
         raise InputError(f"{name!r} in {where} must be {kind}, but is {value!r}.")
+    return tuple(value) if kind == "a list of texts" else value
 
 
 def config_text(data: DataSettings, model: dict[str, Any], out: Path, folder: Path) -> str:
@@ -115,19 +117,11 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Write a plain value as TOML."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
+    """Write a plain value as TOML, which has the texts, whole numbers, truth values and lists of JSON."""
+    if type(value) is float:
         return repr(value)
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    if isinstance(value, str):
-        return '"' + "".join(_escaped(letter) for letter in value) + '"'
-    raise InputError(f"a setting of type {type(value).__name__} cannot be written to a config file: {value!r}.")
-
-
-def _escaped(letter: str) -> str:
-    if letter in '"\\':
-        return "\\" + letter
-    return f"\\u{ord(letter):04x}" if ord(letter) < 32 or ord(letter) == 127 else letter
+    try:
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    except TypeError as error:
+        what = type(value).__name__
+        raise InputError(f"a setting of type {what} cannot be written to a config file: {value!r}.") from error

@@ -1,4 +1,4 @@
-"""What a command says: results to standard output, everything else to standard error; or one JSON object.
+"""Output of a command: results to standard output, everything else to standard error; or one JSON object.
 
 Names and texts of files and tables are shown with their control characters escaped.
 """
@@ -24,7 +24,7 @@ _LATE_CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 class Messages:
-    """Speaks to a person, or with ``machine=True`` to a program.
+    """Prints for a person, or with ``machine=True`` for a program.
 
     Parameters
     ----------
@@ -47,27 +47,30 @@ class Messages:
         """What to give as ``verbose`` to work that shows progress."""
         return False if self.quiet else "auto"
 
-    def note(self, text: str) -> None:
-        """Say what was done without being asked."""
-        self.notes.append(text)
+    def note(self, *texts: str) -> None:
+        """Report what was done without being asked."""
+        self.notes += texts
         if not self.quiet:
-            self._error.print(Text.assemble(("note: ", "cyan"), printable(text, keep="\n")), soft_wrap=True)
+            self._remark("note", "cyan", texts)
 
-    def warn(self, text: str) -> None:
-        """Say what to worry about."""
-        if text in self.warnings:
-            return
-        self.warnings.append(text)
+    def warn(self, *texts: str) -> None:
+        """Report what may be wrong, each only once."""
+        new = [text for text in dict.fromkeys(texts) if text not in self.warnings]
+        self.warnings += new
         if not self.machine:
-            self._error.print(Text.assemble(("warning: ", "yellow"), printable(text, keep="\n")), soft_wrap=True)
+            self._remark("warning", "yellow", new)
+
+    def _remark(self, kind: str, colour: str, texts: Iterable[str]) -> None:
+        for text in texts:
+            self._error.print(Text.assemble((f"{kind}: ", colour), printable(text, keep="\n")), soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Say what came out, to a person."""
+        """Print a result, for a person."""
         if not self.machine:
             self._out.print(Text(printable(text, keep="\n")), soft_wrap=True)
 
     def table(self, title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> None:
-        """Show a table to a person; `numbers` sets all columns but the first to the right."""
+        """Print a table for a person; `numbers` sets all columns but the first to the right."""
         if self.machine:
             return
         shown = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
@@ -79,14 +82,14 @@ class Messages:
 
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Any]:
-        """Show a bar for work in steps where a person is watching."""
+        """Show a progress bar for work in steps, if the output is a terminal."""
         from neuralsurv.progress import bar
 
         with bar(title, total, self.progress) as advance:
             yield advance
 
     def result(self, **values: Any) -> None:
-        """Print the JSON object, to a program."""
+        """Print the JSON object, for a program."""
         if self.machine:
             content = {**values, "notes": self.notes, "warnings": self.warnings}
             self._out.file.write(as_json(content) + "\n")

@@ -7,8 +7,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from neuralsurv.cli.cohort import CohortTable
 from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.tables.survival_table import SurvivalTable
 from neuralsurv.data.features import Encoding
 from neuralsurv.errors import InputError, NeuralSurvWarning
 from neuralsurv.estimator.base import SurvivalEstimator
@@ -53,7 +53,7 @@ def shown_parameters(model: SurvivalEstimator) -> dict[str, Any]:
     return {name: value for name, value in model.get_params(deep=False).items() if name not in _OURS}
 
 
-def warn_of_large_file(cohort: CohortTable, model: SurvivalEstimator, messages: Messages) -> None:
+def warn_of_large_file(cohort: SurvivalTable, model: SurvivalEstimator, messages: Messages) -> None:
     """Say before a long fit that the file it ends in will be large, and what makes it so."""
     outcome = cohort.outcome()
     columns = Encoding.fit(cohort.covariates, outcome.risk_weight()).columns
@@ -68,7 +68,7 @@ def warn_of_large_file(cohort: CohortTable, model: SurvivalEstimator, messages: 
         )
 
 
-def fitted(cohort: CohortTable, model: SurvivalEstimator, messages: Messages) -> SurvivalEstimator:
+def fitted(cohort: SurvivalTable, model: SurvivalEstimator, messages: Messages) -> SurvivalEstimator:
     """Fit the estimator to a table, and pass its warnings on."""
     model.set_params(verbose=messages.progress)
     roles = dict(cohort.roles)

@@ -1,4 +1,4 @@
-"""Where the command ``neuralsurv`` starts. typer is an extra, so a plain install is told what to add."""
+"""The entry point of ``neuralsurv``. typer is an extra; without it the command says what to install."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A page to explore a model with: choose a person, see the curves with their bands, compare."""
+"""A page to explore a model: choose a person, see the curves with their bands, compare."""

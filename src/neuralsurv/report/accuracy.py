@@ -1,10 +1,11 @@
-"""How good the predictions are on the rows of a report: calibration, discrimination, Brier score."""
+"""Accuracy of the predictions on the rows of a report: calibration, discrimination, Brier score."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from neuralsurv.metrics.kaplan_meier import censoring_curve, kaplan_meier, survi
 
 _RESAMPLES = 200
 _FEWEST_IN_GROUP = 8
+_Score = TypeVar("_Score")
 
 
 @dataclass(frozen=True)
@@ -115,29 +117,27 @@ def measure(outcome: Outcome, survival: np.ndarray, times: np.ndarray, chosen: n
     late = bool(outcome.entry.any())
     entry = outcome.entry if late else None
     own = survival_at(outcome.time, survival, times) / np.maximum(survival_at(outcome.entry, survival, times), 1e-12)
-    found = Accuracy(
-        concordance=_defined(
-            lambda: antolini_concordance(
-                outcome.time, outcome.event, survival, times, entry=entry, weight=outcome.weight
-            )
-        ),
+    model, reference = (None, None) if late else _brier(outcome, survival, times)
+
+    def concordance() -> float:
+        return antolini_concordance(outcome.time, outcome.event, survival, times, entry=entry, weight=outcome.weight)
+
+    def distance() -> float:
+        return km_calibration(outcome.time, outcome.event, survival, times, weight=outcome.weight)
+
+    return Accuracy(
+        concordance=_defined(concordance),
         distribution=d_calibration(outcome.event, np.minimum(own, 1.0), weight=outcome.weight),
-        distance=None
-        if late
-        else _defined(lambda: km_calibration(outcome.time, outcome.event, survival, times, weight=outcome.weight)),
+        distance=None if late else _defined(distance),
         groups=tuple(_groups(outcome, survival_at(np.full(len(outcome), t), survival, times), t) for t in chosen),
         discrimination=None if late else _auc_over_time(outcome, survival, times, seed),
-        brier=None,
-        brier_reference=None,
+        brier=model,
+        brier_reference=reference,
         late=late,
     )
-    if late:
-        return found
-    model, reference = _brier(outcome, survival, times)
-    return replace(found, brier=model, brier_reference=reference)
 
 
-def _defined(score: Callable[[], float]) -> float | None:
+def _defined(score: Callable[[], _Score]) -> _Score | None:
     """Return a score, or None if the rows do not define it."""
     try:
         return score()
@@ -149,11 +149,11 @@ def _groups(outcome: Outcome, predicted: np.ndarray, time: float) -> Groups:
     count = int(min(10, max(2, len(outcome) // _FEWEST_IN_GROUP)))
     order = np.argsort(predicted, kind="stable")
     parts = [rows for rows in np.array_split(order, count) if len(rows)]
-    # If nobody of a group is watched for that long, and not all have had the event, there is nothing to compare.
+    # A group of which no row is followed that long, without all having had the event, cannot be compared.
     parts = [rows for rows in parts if _known(outcome.select(rows), time)]
     columns = np.array([_observed(outcome.select(rows), time) for rows in parts]).reshape(-1, 3)
     test, tested = None, count
-    # Groups in which nobody, or everybody, has had the event have no variance; fewer and larger groups may have.
+    # A group in which none or all have had the event has no variance; fewer and larger groups may have one.
     while test is None and tested >= 2 and not outcome.entry.any():
         test = _defined(partial(_agreement, outcome, predicted, time, tested))
         tested -= test is None
@@ -174,13 +174,13 @@ def _known(outcome: Outcome, time: float) -> bool:
 def _observed(outcome: Outcome, time: float) -> tuple[float, float, float]:
     """Return the Kaplan–Meier estimate with a 90 % interval.
 
-    At exactly 0 or 1 Greenwood's variance says nothing; the exact binomial bound of as many rows as were watched up to
-    then, or of all if everybody has had the event, stands in.
+    Greenwood's variance is 0 where the estimate is exactly 0 or 1. There the interval is the exact binomial one, of all
+    rows or of those still at risk.
     """
     estimate, low, high = kaplan_meier(outcome, time)
     if estimate == 1:
-        watched = int((outcome.time >= time).sum())
-        return 1.0, 0.05 ** (1 / max(1, watched)), 1.0
+        at_risk = int((outcome.time >= time).sum())
+        return 1.0, 0.05 ** (1 / max(1, at_risk)), 1.0
     return (0.0, 0.0, 1 - 0.05 ** (1 / len(outcome))) if estimate == 0 else (estimate, low, high)
 
 
@@ -204,20 +204,20 @@ def dynamic_auc(risk: np.ndarray, case: np.ndarray, control: np.ndarray) -> np.n
 
 
 def _auc_over_time(outcome: Outcome, survival: np.ndarray, times: np.ndarray, seed: int) -> OverTime | None:
-    """Return the area under the cumulative/dynamic ROC curve, with censored rows made up for by weights."""
+    """Return the area under the cumulative/dynamic ROC curve, with inverse probability of censoring weights."""
     events = outcome.time[outcome.event & (outcome.weight > 0)]
     if len(events) < 5:
         return None
     grid = np.unique(np.quantile(events, np.linspace(0.1, 0.9, 17)))
     censoring = censoring_curve(outcome)
-    watched = 1.0 / np.where(outcome.event, censoring.before(outcome.time), 1.0)
+    weight = 1.0 / np.where(outcome.event, censoring.before(outcome.time), 1.0)
     rng = np.random.default_rng(seed)
     copies = rng.multinomial(len(outcome), np.full(len(outcome), 1 / len(outcome)), size=_RESAMPLES)
     counts = np.concatenate([np.ones((1, len(outcome))), copies]) * outcome.weight
     rows = []
     for t in grid:
         risk = 1 - survival_at(np.full(len(outcome), t), survival, times)
-        case = counts * np.where(outcome.event & (outcome.time <= t), watched, 0.0)
+        case = counts * np.where(outcome.event & (outcome.time <= t), weight, 0.0)
         area = dynamic_auc(risk, case, counts * (outcome.time > t))
         spread = area[1:][~np.isnan(area[1:])]
         ends = np.quantile(spread, [0.05, 0.95]) if len(spread) else (np.nan, np.nan)
@@ -232,14 +232,12 @@ def _brier(outcome: Outcome, survival: np.ndarray, times: np.ndarray) -> tuple[O
     grid = np.linspace(end / 40, end * 0.98, 40)
     curves = np.stack([survival_at(np.full(len(outcome), t), survival, times) for t in grid], axis=1)
     flat = np.tile(survival_curve(outcome).after(grid), (len(outcome), 1))
-    found: list[OverTime | None] = []
-    for table in (curves, flat):
-        try:
-            value = brier_score(
-                outcome.time, outcome.event, table, grid, train_time=outcome.time, train_event=outcome.event,
-                weight=outcome.weight, train_weight=outcome.weight,
-            )  # fmt: skip
-            found.append(OverTime(grid, value, value, value))
-        except InputError:
-            found.append(None)
-    return found[0], found[1]
+
+    def score(table: np.ndarray) -> OverTime:
+        value = brier_score(
+            outcome.time, outcome.event, table, grid, train_time=outcome.time, train_event=outcome.event,
+            weight=outcome.weight, train_weight=outcome.weight,
+        )  # fmt: skip
+        return OverTime(grid, value, value, value)
+
+    return _defined(lambda: score(curves)), _defined(lambda: score(flat))

@@ -1,4 +1,4 @@
-"""From a model and a cohort to the contents of a report."""
+"""The contents of a report, computed from a model and a cohort."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ import pandas as pd
 
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
-from neuralsurv.estimator.neuralsurv import NeuralSurv
+from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.report.accuracy import Accuracy, measure
-from neuralsurv.report.cohort_part import CohortPart, describe_cohort, describe_covariates
+from neuralsurv.report.caveats import caveats
+from neuralsurv.report.cohort_description import CohortDescription, describe_cohort, describe_covariates
 from neuralsurv.report.effects import Effect, covariate_effects
-from neuralsurv.report.people import LeastSure, Shown, check_people, choose_people, least_sure, show_people
-from neuralsurv.report.words import warnings_in_words
+from neuralsurv.report.individuals import (
+    LeastCertain,
+    ShownPeople,
+    check_people,
+    choose_people,
+    find_least_certain,
+    show_people,
+)
 
 _TIMES = 101
 _MOST_AVERAGED = 40
@@ -24,8 +31,8 @@ _MOST_DRAWS = 300
 
 
 @dataclass(frozen=True)
-class PaperChoices:
-    """What a reader may choose.
+class ReportOptions:
+    """Options of a report.
 
     Attributes
     ----------
@@ -34,7 +41,7 @@ class PaperChoices:
     times : tuple of float
         Times for calibration in groups; three quartiles of the event times if empty.
     horizon : float, optional
-        Horizon of restricted means and of the curves; by default where a tenth of the rows is still watched.
+        Horizon of restricted means and of the curves; by default where a tenth of the rows is still followed.
     level : float
         Level of intervals and bands.
     people : tuple of int
@@ -58,9 +65,9 @@ class PaperChoices:
 class Report:
     """Everything that a page shows, as numbers and words."""
 
-    choices: PaperChoices
+    options: ReportOptions
     horizon: float
-    cohort: CohortPart
+    cohort: CohortDescription
     covariates: list[tuple[str, str, str]]
     scored: int
     times: np.ndarray
@@ -68,27 +75,27 @@ class Report:
     summary: tuple[tuple[str, str, str], ...]
     elbo: np.ndarray
     last_training: float
-    shown: Shown
+    shown: ShownPeople
     accuracy: Accuracy
     effects: list[Effect]
     averaged: int
-    unsure: LeastSure
+    least_certain: LeastCertain
     warnings: list[str]
 
 
 def build(
-    model: NeuralSurv,
+    model: SurvivalEstimator,
     frame: pd.DataFrame,
     outcome: Outcome,
     labels: list[str],
-    choices: PaperChoices,
+    options: ReportOptions,
     advance: Callable[[int, str], None],
 ) -> Report:
-    """Work out a report.
+    """Compute the contents of a report.
 
     Parameters
     ----------
-    model : NeuralSurv
+    model : SurvivalEstimator
         The fitted model.
     frame : DataFrame
         The covariates of the rows.
@@ -96,47 +103,47 @@ def build(
         Their outcomes.
     labels : list of str
         What the rows are called.
-    choices : PaperChoices
-        What the reader chose.
+    options : ReportOptions
+        Its options.
     advance : callable
-        Told the number of finished steps, of five, and a few words.
+        Called with the number of finished steps, of five, and a few words.
     """
-    if not 0 < choices.level < 1:
-        raise InputError(f"level={choices.level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
+    if not 0 < options.level < 1:
+        raise InputError(f"level={options.level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
     if not outcome.event.any():
         raise InputError(f"none of the {len(outcome)} rows has an event; there is nothing to compare the model with.")
-    check_people(choices.people, len(frame))
-    horizon = _horizon(outcome, choices.horizon)
-    chosen = _chosen_times(outcome, choices.times)
-    rng = np.random.default_rng(choices.seed)
-    kept = _thinned(len(frame), choices.most_rows, rng, choices.people)
+    check_people(options.people, len(frame))
+    horizon = _horizon(outcome, options.horizon)
+    chosen = _chosen_times(outcome, options.times)
+    rng = np.random.default_rng(options.seed)
+    kept = _thinned(len(frame), options.most_rows, rng, options.people)
     people, seen, names = frame.iloc[kept], outcome.select(kept), [labels[k] for k in kept]
     last = float(max(horizon, outcome.time.max(), *chosen))
     times = np.unique(np.concatenate([np.linspace(0, last, _TIMES), [horizon]]))
     curves = model.predict_survival(people, times)
-    lower, upper = (end.to_numpy() for end in curves.interval(choices.level))
+    lower, upper = (end.to_numpy() for end in curves.interval(options.level))
     survival = curves.mean.to_numpy()
     advance(1, "curves")
     restricted = model.predict_rmst(people, horizon)
-    ends = restricted.interval(choices.level)
+    ends = restricted.interval(options.level)
     mean = (restricted.median.to_numpy(), ends.lower.to_numpy(), ends.upper.to_numpy())
     advance(2, "restricted means")
-    accuracy = measure(seen, survival, times, chosen, choices.seed)
+    accuracy = measure(seen, survival, times, chosen, options.seed)
     advance(3, "calibration and discrimination")
     averaged = people.iloc[_thinned(len(people), _MOST_AVERAGED, rng, ())]
     # Every covariate takes several predictions; the ends of an interval need no more draws than these.
     lighter = copy(model).set_params(draws=min(int(model.draws), _MOST_DRAWS))
-    effects = covariate_effects(lighter, averaged, horizon, choices.level)
+    effects = covariate_effects(lighter, averaged, horizon, options.level)
     advance(4, "effects")
-    wanted = tuple(int(np.flatnonzero(kept == place)[0]) for place in choices.people)
+    wanted = tuple(int(np.flatnonzero(kept == place)[0]) for place in options.people)
     places, called = choose_people(names, mean[0], wanted)
     drawn = np.linspace(0, horizon, 81)
     inside = times <= horizon
     band = (lower[:, inside], upper[:, inside])
     report = Report(
-        choices=choices,
+        options=options,
         horizon=horizon,
-        cohort=describe_cohort(outcome, choices.level),
+        cohort=describe_cohort(outcome, options.level),
         covariates=describe_covariates(model.encoding_.columns, frame),
         scored=len(people),
         times=times,
@@ -144,12 +151,12 @@ def build(
         summary=model.summary().rows,
         elbo=np.asarray(model.elbo_, dtype=np.float64),
         last_training=float(model.time_scale_),
-        shown=show_people(model, people, places, called, drawn, horizon, choices.level),
+        shown=show_people(model, people, places, called, drawn, horizon, options.level),
         accuracy=accuracy,
         effects=effects,
         averaged=len(averaged),
-        unsure=least_sure(model, people, names, mean, band, times[inside]),
-        warnings=warnings_in_words(model, outcome, frame, accuracy, horizon),
+        least_certain=find_least_certain(model, people, names, mean, band, times[inside]),
+        warnings=caveats(model, outcome, frame, accuracy, horizon),
     )
     advance(5, "people")
     return report
@@ -160,7 +167,7 @@ def _horizon(outcome: Outcome, given: float | None) -> float:
         if not 0 < given < np.inf:
             raise InputError(f"horizon={given!r} must be a positive, finite time.")
         return float(given)
-    # Three digits are enough to name it, and round down so that rows are still watched there.
+    # Three digits are enough to name it, and rounding down keeps rows at risk there.
     value = float(np.quantile(outcome.time, 0.9))
     power = 10.0 ** (np.floor(np.log10(value)) - 2)
     return float(np.floor(value / power) * power)

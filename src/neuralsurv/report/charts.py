@@ -1,23 +1,23 @@
-"""The pictures of a report."""
+"""The charts of a report."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from neuralsurv.report.accuracy import Accuracy, Groups, OverTime
-from neuralsurv.report.cohort_part import CohortPart
+from neuralsurv.report.cohort_description import CohortDescription
 from neuralsurv.report.effects import Effect
-from neuralsurv.report.people import LeastSure, Shown
-from neuralsurv.report.svg import Chart, number
+from neuralsurv.report.individuals import LeastCertain, ShownPeople
+from neuralsurv.report.svg import SvgChart, number
 
 _BLUE, _ORANGE, _GREY = 0, 1, 6
 
 
-def cohort_chart(part: CohortPart, times: np.ndarray, mean: np.ndarray, level: float) -> Chart:
+def cohort_chart(part: CohortDescription, times: np.ndarray, mean: np.ndarray, level: float) -> SvgChart:
     """Draw Kaplan–Meier with its band, and the mean of the predicted curves."""
     last = float(part.times[-1])
-    half = "does not come down to one half" if np.isinf(part.half) else f"comes down to one half at {number(part.half)}"
-    chart = Chart(
+    half = "does not fall to one half" if np.isinf(part.half) else f"falls to one half at {number(part.half)}"
+    chart = SvgChart(
         (0.0, last), (0.0, 1.0), "time", "survival",
         f"Kaplan–Meier curve of {part.rows} rows with {part.events} events; it {half} and ends at "
         f"{part.survival[-1]:.0%}. The mean predicted curve lies beside it.",
@@ -29,12 +29,12 @@ def cohort_chart(part: CohortPart, times: np.ndarray, mean: np.ndarray, level: f
     return chart
 
 
-def elbo_chart(elbo: np.ndarray) -> Chart:
+def elbo_chart(elbo: np.ndarray) -> SvgChart:
     """Draw the score of the fit after each of its steps: the evidence lower bound, with what belongs to it."""
     sweeps = np.arange(1, len(elbo) + 1)
     low, high = float(elbo.min()), float(elbo.max())
     room = 0.05 * (high - low) or 1.0
-    chart = Chart(
+    chart = SvgChart(
         (1.0, max(2.0, float(len(elbo)))), (low - room, high + room), "step of the fit", "score (nats)",
         f"The score of the fit goes from {number(float(elbo[0]))} to {number(float(elbo[-1]))} in {len(elbo)} steps.",
     )  # fmt: skip
@@ -42,13 +42,13 @@ def elbo_chart(elbo: np.ndarray) -> Chart:
     return chart
 
 
-def people_chart(shown: Shown, last_training: float, level: float) -> Chart:
+def people_chart(shown: ShownPeople, last_training: float, level: float) -> SvgChart:
     """Draw individual survival curves with their bands."""
     ends = "; ".join(
         f"{name}: {curve[-1]:.0%} at {number(float(shown.times[-1]))}"
         for name, curve in zip(shown.names, shown.median, strict=True)
     )
-    chart = Chart(
+    chart = SvgChart(
         (0.0, float(shown.times[-1])), (0.0, 1.0), "time", "survival",
         f"Predicted survival of {len(shown.names)} people with {level:.0%} bands. {ends}.",
     )  # fmt: skip
@@ -60,11 +60,11 @@ def people_chart(shown: Shown, last_training: float, level: float) -> Chart:
     return chart
 
 
-def histogram_chart(accuracy: Accuracy) -> Chart:
-    """Draw D-calibration: how survival at people's own event times is spread."""
+def histogram_chart(accuracy: Accuracy) -> SvgChart:
+    """Draw D-calibration: the distribution of predicted survival at the observed event times."""
     share = accuracy.distribution.histogram / accuracy.distribution.histogram.sum()
     edges = np.linspace(0, 1, len(share) + 1)
-    chart = Chart(
+    chart = SvgChart(
         (0.0, 1.0), (0.0, max(0.2, float(share.max()) * 1.1)), "predicted survival at the person's own event time",
         "share of rows",
         "Histogram of predicted survival at the own event time; calibrated predictions give equal bars of 10 %. The "
@@ -78,10 +78,10 @@ def histogram_chart(accuracy: Accuracy) -> Chart:
     return chart
 
 
-def groups_chart(groups: Groups) -> Chart:
+def groups_chart(groups: Groups) -> SvgChart:
     """Draw predicted against observed survival at one time."""
     pairs = "; ".join(f"{a:.0%} against {b:.0%}" for a, b in zip(groups.predicted, groups.observed, strict=True))
-    chart = Chart(
+    chart = SvgChart(
         (0.0, 1.0), (0.0, 1.0), f"predicted survival at {number(groups.time)}", "observed (Kaplan–Meier)",
         f"Predicted against observed survival at {number(groups.time)} in {len(groups.size)} groups: {pairs}.",
     )  # fmt: skip
@@ -96,10 +96,10 @@ def groups_chart(groups: Groups) -> Chart:
     return chart
 
 
-def discrimination_chart(found: OverTime) -> Chart:
+def discrimination_chart(found: OverTime) -> SvgChart:
     """Draw the area under the time-dependent ROC curve."""
     low = min(0.45, float(found.lower.min()))
-    chart = Chart(
+    chart = SvgChart(
         (float(found.times[0]), float(found.times[-1])), (max(0.0, low - 0.02), 1.0), "time",
         "area under the ROC curve",
         f"The area under the ROC curve goes from {found.value[0]:.2f} at {number(float(found.times[0]))} to "
@@ -111,10 +111,10 @@ def discrimination_chart(found: OverTime) -> Chart:
     return chart
 
 
-def brier_chart(model: OverTime, reference: OverTime | None) -> Chart:
+def brier_chart(model: OverTime, reference: OverTime | None) -> SvgChart:
     """Draw the Brier score over time, beside that of Kaplan–Meier."""
     top = max(0.26, float(model.value.max()) * 1.05)
-    chart = Chart(
+    chart = SvgChart(
         (0.0, float(model.times[-1])), (0.0, top), "time", "Brier score",
         f"The Brier score of the model is at most {model.value.max():.3f}, on average {model.value.mean():.3f}"
         + ("." if reference is None else f"; that of Kaplan–Meier is {reference.value.mean():.3f} on average."),
@@ -125,7 +125,7 @@ def brier_chart(model: OverTime, reference: OverTime | None) -> Chart:
     return chart
 
 
-def effects_chart(effects: list[Effect], horizon: float, level: float) -> Chart:
+def effects_chart(effects: list[Effect], horizon: float, level: float) -> SvgChart:
     """Draw the effects on the restricted mean, as intervals."""
     low, high = min(0.0, *(e.lower for e in effects)), max(0.0, *(e.upper for e in effects))
     room = 0.05 * (high - low) or 1.0
@@ -135,7 +135,7 @@ def effects_chart(effects: list[Effect], horizon: float, level: float) -> Chart:
         f"{number(effect.upper)})"
         for effect in effects
     ]
-    chart = Chart(
+    chart = SvgChart(
         (low - room, high + room), (0.0, 1.0), f"change of mean time to {number(horizon)}", "",
         "Effect of each covariate. " + "; ".join(words) + ".", names,
     )  # fmt: skip
@@ -148,11 +148,11 @@ def _short(text: str, most: int = 30) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def width_chart(found: LeastSure, level: float) -> Chart:
+def width_chart(found: LeastCertain, level: float) -> SvgChart:
     """Draw the mean width of the bands over time."""
     top = max(0.1, float(found.width.max()) * 1.1)
     worst = int(found.width.argmax())
-    chart = Chart(
+    chart = SvgChart(
         (0.0, float(found.times[-1])), (0.0, top), "time", f"mean width of the {level:.0%} band",
         f"The bands are widest around {number(float(found.times[worst]))}, where they span {found.width[worst]:.0%} on "
         "average.",

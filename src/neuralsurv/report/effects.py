@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.data.columns import Column
-from neuralsurv.estimator.neuralsurv import NeuralSurv
+from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.report.svg import number
 
 _MOST_LEVELS = 5
@@ -17,7 +17,7 @@ _MOST_LEVELS = 5
 
 @dataclass(frozen=True)
 class Effect:
-    """What changing one covariate does, averaged over people.
+    """The effect of a change of one covariate, averaged over people.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Effect:
     upper: float
 
 
-def covariate_effects(model: NeuralSurv, people: pd.DataFrame, horizon: float, level: float) -> list[Effect]:
+def covariate_effects(model: SurvivalEstimator, people: pd.DataFrame, horizon: float, level: float) -> list[Effect]:
     """Return the effects, the largest first.
 
     A number goes from its lower to its upper quartile among the people; a category from the commonest level to each
@@ -44,7 +44,7 @@ def covariate_effects(model: NeuralSurv, people: pd.DataFrame, horizon: float, l
 
     Parameters
     ----------
-    model : NeuralSurv
+    model : SurvivalEstimator
         The fitted model.
     people : DataFrame
         Those to average over.
@@ -59,13 +59,11 @@ def covariate_effects(model: NeuralSurv, people: pd.DataFrame, horizon: float, l
         if len(values) < 2:
             continue
         means = {value: _average(model, people, column, value, horizon) for value in values}
-        base = values[0]
+        base, shown = values[0], number if column.kind == "number" else str
         for value in values[1:]:
             gap = means[value] - means[base]
             low, middle, high = np.quantile(gap, [(1 - level) / 2, 0.5, (1 + level) / 2])
-            found.append(
-                Effect(column.name, f"{_shown(base)} → {_shown(value)}", float(middle), float(low), float(high))
-            )
+            found.append(Effect(column.name, f"{shown(base)} → {shown(value)}", float(middle), float(low), float(high)))
     return sorted(found, key=lambda effect: -abs(effect.median))
 
 
@@ -83,7 +81,7 @@ def _values(column: pd.Series, described: Column) -> list[Any]:
     return []
 
 
-def _average(model: NeuralSurv, people: pd.DataFrame, column: Column, value: Any, horizon: float) -> np.ndarray:
+def _average(model: SurvivalEstimator, people: pd.DataFrame, column: Column, value: Any, horizon: float) -> np.ndarray:
     """Return the mean over people of each draw of the restricted mean, with the column set to a value."""
     changed = people.copy()
     if column.kind == "category" and pd.api.types.is_bool_dtype(people[column.name].dtype):
@@ -93,7 +91,3 @@ def _average(model: NeuralSurv, people: pd.DataFrame, column: Column, value: Any
     prediction = model.predict_rmst(changed, horizon)
     total = sum(block.sum(axis=1) for block in prediction.blocks())
     return np.asarray(total / len(people)).reshape(-1)
-
-
-def _shown(value: Any) -> str:
-    return number(value) if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""The page: a report as one HTML file with its style, its pictures and its script inside."""
+"""A report as one HTML file, with its style, charts and script inside."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from neuralsurv.report import charts
 from neuralsurv.report.build import Report
-from neuralsurv.report.svg import Chart, number
+from neuralsurv.report.svg import SvgChart, number
 
 # Nothing may be fetched, whatever a name in the data tries to smuggle in.
 _POLICY = (
@@ -37,9 +37,9 @@ def render(report: Report, facts: Sequence[tuple[str, str]]) -> str:
         _calibration(report),
         _discrimination(report),
         _effects(report),
-        _unsure(report),
+        _least_certain(report),
     ]
-    title = html.escape(report.choices.title)
+    title = html.escape(report.options.title)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -47,7 +47,7 @@ def render(report: Report, facts: Sequence[tuple[str, str]]) -> str:
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{title}</title>\n<style>\n{_asset('report.css')}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(parts)
-        + f"\n</main>\n<script>\n{_asset('report.js')}</script>\n</body>\n</html>\n"
+        + f'\n</main>\n<script type="module">\n{_asset("chart.js")}{_asset("report.js")}</script>\n</body>\n</html>\n'
     )
 
 
@@ -68,7 +68,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Seque
     return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _figure(chart: Chart, caption: str, *, small: bool = False) -> str:
+def _figure(chart: SvgChart, caption: str, *, small: bool = False) -> str:
     legend = "".join(
         f'<li data-series="{k}"><svg class="key" viewBox="0 0 22 8" aria-hidden="true">'
         f'<line class="line {style}" x1="1" x2="21" y1="4" y2="4"/></svg>{html.escape(name)}</li>'
@@ -100,38 +100,38 @@ def _head(report: Report, facts: Sequence[tuple[str, str]]) -> str:
     ]
     tiles = "".join(f"<li><strong>{html.escape(value)}</strong> <span>{words}</span></li>" for value, words in figures)
     return (
-        f'<header><h1>{html.escape(report.choices.title)}</h1><dl class="facts">{listed}</dl>'
+        f'<header><h1>{html.escape(report.options.title)}</h1><dl class="facts">{listed}</dl>'
         f'<ul class="tiles">{tiles}</ul></header>'
     )
 
 
 def _warnings(report: Report) -> str:
     if not report.warnings:
-        return _section("warnings", "Before you trust it", "<p>Nothing that was checked speaks against the model.</p>")
+        return _section("warnings", "Warnings", "<p>None of the checks found a problem.</p>")
     items = "".join(f"<li>{html.escape(text)}</li>" for text in report.warnings)
-    return _section("warnings", "Before you trust it", f'<ul class="warnings">{items}</ul>')
+    return _section("warnings", "Warnings", f'<ul class="warnings">{items}</ul>')
 
 
 def _cohort(report: Report) -> str:
     part = report.cohort
     half = "fewer than half have the event" if np.isinf(part.half) else f"half have the event by {number(part.half)}"
-    watched = (
+    follow_up = (
         "" if np.isinf(part.follow_up) else f" Median follow-up (reverse Kaplan–Meier) is {number(part.follow_up)}."
     )
-    late = f" {part.late:,} rows come under observation late." if part.late else ""
-    words = f"<p>{part.rows:,} rows, {part.events:,} events; {half}.{watched}{late}</p>"
-    level = f"{report.choices.level:.0%}"
-    chart = charts.cohort_chart(part, report.times, report.mean, report.choices.level)
+    late = f" {part.late:,} rows enter late (left truncation)." if part.late else ""
+    words = f"<p>{part.rows:,} rows, {part.events:,} events; {half}.{follow_up}{late}</p>"
+    level = f"{report.options.level:.0%}"
+    chart = charts.cohort_chart(part, report.times, report.mean, report.options.level)
     figure = _figure(
         chart, f"Kaplan–Meier estimate with its {level} pointwise interval, and the mean of the predicted curves."
     )
     risk = _table(
         ("time", *(number(float(t)) for t in part.risk_times)),
-        [("watched", *(f"{n:,}" for n in part.at_risk))],
+        [("at risk", *(f"{n:,}" for n in part.at_risk))],
         numbers=range(1, len(part.at_risk) + 1),
     )
     columns = _table(("covariate", "values", "missing"), report.covariates)
-    return _section("cohort", "The cohort", words, figure, risk, "<h3>Covariates</h3>", columns)
+    return _section("cohort", "Cohort", words, figure, risk, "<h3>Covariates</h3>", columns)
 
 
 def _model(report: Report) -> str:
@@ -142,41 +142,34 @@ def _model(report: Report) -> str:
     table = _table(("part", "what", "value"), rows)
     figure = _figure(
         charts.elbo_chart(report.elbo),
-        "How the fit settled: the score (evidence lower bound) should end on a plateau.",
+        "Convergence: the score (evidence lower bound) should end on a plateau.",
         small=True,
     )
-    return _section("model", "The model and its fit", f'<div class="pair">{table}{figure}</div>')
+    return _section("model", "Model and fit", f'<div class="pair">{table}{figure}</div>')
 
 
 def _people(report: Report) -> str:
-    shown, level = report.shown, f"{report.choices.level:.0%}"
-    if report.choices.people:
-        who = "The people that were asked for."
+    shown, level = report.shown, f"{report.options.level:.0%}"
+    if report.options.people:
+        who = "The people chosen with --people."
     else:
-        who = "Five people, from those with the longest expected time without the event to those with the shortest."
+        who = "Five people, from the longest expected time without the event to the shortest."
     caption = f"{who} Lines are posterior medians, shades {level} credible bands."
     if report.last_training < shown.times[-1]:
         caption += f" Right of the thin line, after {number(report.last_training)}, curves are extrapolated."
-    rows = []
-    for k, name in enumerate(shown.names):
-        values = "; ".join(f"{column}: {_value(value)}" for column, value in shown.rows.iloc[k].items())
-        rows.append((name, _interval(shown.half[k]), _interval(shown.mean[k]), values))
+    columns = zip(shown.names, map(_interval, shown.half), map(_interval, shown.mean), shown.values, strict=True)
+    rows = [tuple(row) for row in columns]
     head = ("person", f"median event time ({level})", f"mean time to {number(report.horizon)} ({level})", "covariates")
-    chart = charts.people_chart(shown, report.last_training, report.choices.level)
-    note = "<p class='aside'>∞: the curve does not come down to one half within the training range.</p>"
-    return _section("people", "Individual curves", _figure(chart, html.escape(caption)), _table(head, rows), note)
-
-
-def _value(value: object) -> str:
-    if value is None or (isinstance(value, float) and np.isnan(value)):
-        return "missing"
-    return number(float(value)) if isinstance(value, float | np.floating | np.integer) else str(value)
+    chart = charts.people_chart(shown, report.last_training, report.options.level)
+    note = "<p class='aside'>∞: the curve does not fall to one half within the training range.</p>"
+    figure = _figure(chart, html.escape(caption))
+    return _section("people", "Individual survival curves", figure, _table(head, rows), note)
 
 
 def _calibration(report: Report) -> str:
     found = report.accuracy
     p = found.distribution.p_value
-    verdict = "speaks against the predictions" if p < 0.05 else "does not speak against the predictions"
+    verdict = "rejects calibration" if p < 0.05 else "does not reject calibration"
     bars = _figure(
         charts.histogram_chart(found),
         f"D-calibration: bars of equal height are ideal. The test {verdict} (p = {p:.3f}).",
@@ -195,27 +188,24 @@ def _calibration(report: Report) -> str:
         )
         caption = (
             f"Survival at {number(groups.time)} in {len(groups.size)} groups of {groups.size.min()} or more rows; on "
-            f"the diagonal, predictions come true.{test}"
+            f"the diagonal, predicted equals observed.{test}"
             if len(groups.size)
-            else f"Nobody is watched up to {number(groups.time)}."
+            else f"No row is followed up to {number(groups.time)}."
         )
         figures.append(_figure(charts.groups_chart(groups), caption, small=True))
-    return _section(
-        "calibration", "Do probabilities come true?", distance, f'<div class="pair">{"".join(figures)}</div>'
-    )
+    return _section("calibration", "Calibration", distance, f'<div class="pair">{"".join(figures)}</div>')
 
 
 def _discrimination(report: Report) -> str:
     found = report.accuracy
     index = "not defined for these rows" if found.concordance is None else f"{found.concordance:.3f}"
-    words = f"<p>Concordance index (Antolini): {index}. 0.5 is chance, 1 is perfect order.</p>"
+    words = f"<p>Concordance index (Antolini): {index}. 0.5 is chance, 1 is a perfect ranking.</p>"
     figures = []
     if found.discrimination is not None:
         figures.append(
             _figure(
                 charts.discrimination_chart(found.discrimination),
-                "Who has had the event by then against who has not: cumulative/dynamic area under the ROC curve, "
-                "weighted for censoring, with a 90 % bootstrap interval.",
+                "Cumulative/dynamic area under the ROC curve, weighted for censoring, with a 90 % bootstrap interval.",
                 small=True,
             )
         )
@@ -228,36 +218,36 @@ def _discrimination(report: Report) -> str:
                 small=True,
             )
         )
-    return _section("discrimination", "Who first?", words, f'<div class="pair">{"".join(figures)}</div>')
+    return _section("discrimination", "Discrimination", words, f'<div class="pair">{"".join(figures)}</div>')
 
 
 def _effects(report: Report) -> str:
     if not report.effects:
-        return _section("effects", "What each covariate does", "<p>No covariate varies among these rows.</p>")
-    level = f"{report.choices.level:.0%}"
+        return _section("effects", "Covariate effects", "<p>No covariate varies among these rows.</p>")
+    level = f"{report.options.level:.0%}"
     shown = report.effects[:20]
     caption = (
-        f"Change of the mean time without the event up to {number(report.horizon)} when one covariate is changed and "
-        f"the rest of the person stays, averaged over {report.averaged} people, with {level} intervals from joint "
-        "draws. An interval that holds 0 leaves the direction open. These are associations in the model, not effects "
-        "of a treatment."
+        f"Change of the mean time without the event up to {number(report.horizon)} when one covariate changes and "
+        f"the others stay the same, averaged over {report.averaged} people, with {level} intervals from joint "
+        "draws. An interval that contains 0 leaves the direction open. These are associations in the model, not "
+        "causal effects."
     )
     rows = [
         (effect.column, effect.change, number(effect.median), f"{number(effect.lower)} to {number(effect.upper)}")
         for effect in report.effects
     ]
     table = _table(("covariate", "change", "effect", f"{level} interval"), rows, numbers=(2, 3))
-    chart = charts.effects_chart(shown, report.horizon, report.choices.level)
+    chart = charts.effects_chart(shown, report.horizon, report.options.level)
     listed = f"<details><summary>All {len(rows)} effects as a table</summary>{table}</details>"
-    return _section("effects", "What each covariate does", _figure(chart, caption), listed)
+    return _section("effects", "Covariate effects", _figure(chart, caption), listed)
 
 
-def _unsure(report: Report) -> str:
-    found, level = report.unsure, f"{report.choices.level:.0%}"
+def _least_certain(report: Report) -> str:
+    found, level = report.least_certain, f"{report.options.level:.0%}"
     worst = int(found.width.argmax())
     words = (
         f"<p>The {level} interval of a person's mean time to {number(report.horizon)} is "
-        f"{number(found.typical_width)} wide in the middle case. Curves are least certain around time "
+        f"{number(found.typical_width)} wide at the median. Curves are least certain around time "
         f"{number(float(found.times[worst]))}, where their bands span {found.width[worst]:.0%} on average. "
         "The widest intervals:</p>"
     )
@@ -266,5 +256,5 @@ def _unsure(report: Report) -> str:
         for name, mean, unusual in zip(found.names, found.mean, found.unusual, strict=True)
     ]
     table = _table(("person", f"mean time to {number(report.horizon)} ({level})", "what is unusual"), rows)
-    figure = _figure(charts.width_chart(found, report.choices.level), "How wide the bands are over time.", small=True)
-    return _section("unsure", "What the model is least sure of", words, table, figure)
+    figure = _figure(charts.width_chart(found, report.options.level), "How wide the bands are over time.", small=True)
+    return _section("least-certain", "Where the model is least certain", words, table, figure)

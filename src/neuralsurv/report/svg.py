@@ -1,4 +1,8 @@
-"""Pictures as SVG text. Colours come from the style sheet of the page, so that they follow light, dark and print."""
+"""Charts as SVG text, which a page shows and prints without a script.
+
+Colours come from the style sheet of the page, so that they follow light, dark and print. ``assets/chart.js`` has the
+same :func:`number` and :func:`ticks` for what is drawn or read in the browser.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ import numpy as np
 WIDTH, HEIGHT = 520, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 46
 _IN_SCRIPTS = re.compile("[<>&\u2028\u2029]")
+_LEADING_ZERO = re.compile(r"(?<=e[+-])0")
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -26,19 +31,22 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     step = next(size * power for size in (1.0, 2.0, 2.5, 5.0, 10.0) if size * power >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
-    return [round(k * step, 12) for k in range(first, last + 1)]
+    return [float(f"{k * step:.12g}") for k in range(first, last + 1)]
 
 
 def number(value: float) -> str:
     """Return a number with three digits, or all of them before the decimal point."""
     if not math.isfinite(value):
         return "∞" if value > 0 else "–∞" if value < 0 else "–"
-    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+    rounded = f"{value:.3g}"
+    if 1e3 <= abs(float(rounded)) < 1e6:
+        return f"{value:,.0f}"
+    return _LEADING_ZERO.sub("", rounded)
 
 
 @dataclass
-class Chart:
-    """A picture with two axes.
+class SvgChart:
+    """A chart with two axes.
 
     Parameters
     ----------
@@ -47,7 +55,7 @@ class Chart:
     x_title, y_title : str
         What they show.
     alt : str
-        What the picture shows, for those who do not see it.
+        A description of the chart, for screen readers.
     y_names : sequence of str, optional
         Names in place of numbers on the vertical axis, from the top, for rows of intervals.
     """
@@ -114,7 +122,8 @@ class Chart:
         """
         xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
         key = len(self.series)
-        entry: dict[str, Any] = {"name": name, "x": _rounded(xs), "y": _rounded(ys), "steps": steps, "colour": colour}
+        entry: dict[str, Any] = {"name": name, "colour": colour, "steps": steps}
+        entry.update(x=_rounded(xs, 6), y=_rounded(ys))
         drawn = f'<g class="series" data-series="{key}">'
         if band is not None:
             low, high = (np.asarray(end, dtype=float) for end in band)
@@ -128,25 +137,33 @@ class Chart:
         self.series.append(entry)
         self.legend.append((name, f"stroke{colour}" + (" dashed" if dashed else "")))
 
+    def _marked_line(
+        self,
+        text: str,
+        x: tuple[float, float],
+        y: tuple[float, float],
+        mark: tuple[float, float],
+        style: str,
+        colour: int,
+    ) -> None:
+        (x1, x2), (y1, y2), (cx, cy) = x, y, mark
+        self.parts.append(
+            f'<g class="dot"><title>{html.escape(text)}</title>'
+            f'<line class="{style} stroke{colour}" x1="{x1}" x2="{x2}" y1="{y1}" y2="{y2}"/>'
+            f'<circle class="mark{colour}" cx="{cx}" cy="{cy}" r="4"/></g>'
+        )
+
     def dots(self, x: Any, y: Any, low: Any, high: Any, colour: int, words: Sequence[str]) -> None:
-        """Draw points with vertical intervals; `words` are shown by a browser when a point is pointed at."""
+        """Draw points with vertical intervals; a browser shows `words` under the pointer."""
         for a, b, c, d, text in zip(x, y, low, high, words, strict=True):
             px = self._px(a)
-            self.parts.append(
-                f'<g class="dot"><title>{html.escape(text)}</title>'
-                f'<line class="line stroke{colour}" x1="{px}" x2="{px}" y1="{self._py(c)}" y2="{self._py(d)}"/>'
-                f'<circle class="mark{colour}" cx="{px}" cy="{self._py(b)}" r="4"/></g>'
-            )
+            self._marked_line(text, (px, px), (self._py(c), self._py(d)), (px, self._py(b)), "line", colour)
 
     def intervals(self, middle: Any, low: Any, high: Any, colour: int, words: Sequence[str]) -> None:
         """Draw one horizontal interval for each of `y_names`."""
         for k, (a, b, c, text) in enumerate(zip(middle, low, high, words, strict=True)):
             y = _TOP + 30 * k + 15
-            self.parts.append(
-                f'<g class="dot"><title>{html.escape(text)}</title>'
-                f'<line class="thick stroke{colour}" x1="{self._px(b)}" x2="{self._px(c)}" y1="{y}" y2="{y}"/>'
-                f'<circle class="mark{colour}" cx="{self._px(a)}" cy="{y}" r="4.5"/></g>'
-            )
+            self._marked_line(text, (self._px(b), self._px(c)), (y, y), (self._px(a), y), "thick", colour)
 
     def bars(self, edges: Any, heights: Any, colour: int, words: Sequence[str]) -> None:
         """Draw bars from 0, between edges."""
@@ -198,12 +215,13 @@ class Chart:
         head = (
             f'<svg class="chart" viewBox="0 0 {WIDTH} {self._height:g}" role="img" aria-label="{html.escape(self.alt)}"'
         )
-        box = f'data-box="{left:g} {WIDTH - _RIGHT} {_TOP} {bottom:g}" data-range="{self.x[0]!r} {self.x[1]!r}"'
-        return f"{head} {box}>{''.join(lines)}{''.join(self.parts)}</svg>"
+        return f"{head}>{''.join(lines)}{''.join(self.parts)}</svg>"
 
     def data(self) -> str:
-        """Return the lines as JSON that can stand inside an HTML page."""
-        text = json.dumps({"x": self.x_title, "series": self.series}, ensure_ascii=False)
+        """Return what the script of the page reads values from, as JSON that can stand inside an HTML page."""
+        box = (self._left, WIDTH - _RIGHT, _TOP, self._height - _BOTTOM)
+        content = {"xTitle": self.x_title, "range": self.x, "box": box, "series": self.series}
+        text = json.dumps(content, ensure_ascii=False)
         # A name such as "<!--<script>" would otherwise keep the page from seeing where the script ends.
         return _IN_SCRIPTS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -213,5 +231,5 @@ def stepped(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
 
 
-def _rounded(values: np.ndarray) -> list[float | None]:
-    return [float(f"{value:.4g}") if math.isfinite(value) else None for value in values.tolist()]
+def _rounded(values: np.ndarray, digits: int = 4) -> list[float | None]:
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values.tolist()]

@@ -1,1 +1,1 @@
-"""A model behind HTTP: predictions for batches of people, and what a service needs around them."""
+"""Predictions of a model over HTTP, for batches of people."""

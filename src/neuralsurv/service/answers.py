@@ -1,4 +1,4 @@
-"""From a question to an answer: predictions in plain numbers, given up when their time is over."""
+"""Predictions as plain numbers for an answer, stopped when the time of a request is over."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ from neuralsurv.posterior.gaussian import Draws
 from neuralsurv.prediction.prediction import Prediction
 from neuralsurv.prediction.predictor import Predictor
 from neuralsurv.service.model_watch import ReadyModel
-from neuralsurv.service.people import outside_training
+from neuralsurv.service.people_table import outside_training, people_table
+from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
 
-ALONG_TIMES = ("survival", "hazard", "cumulative_hazard")
 # Curves of up to this many numbers (32 MiB) are kept while one question is answered.
 _REMEMBER_NUMBERS = 2**22
-QUANTITIES = (*ALONG_TIMES, "quantile", "rmst", "event_time")
 
 
 @dataclass
 class Deadline:
-    """A moment after which nobody waits any more, by the clock of :func:`time.monotonic`."""
+    """The time at which work for a request stops, by the clock of :func:`time.monotonic`."""
 
     end: float
 
     @classmethod
     def after(cls, seconds: float) -> Deadline:
-        """Return the deadline so many seconds from now."""
+        """Return the deadline a number of seconds from now."""
         return cls(time.monotonic() + seconds)
 
     @property
@@ -43,17 +42,17 @@ class Deadline:
         return max(0.0, self.end - time.monotonic())
 
     def give_up(self) -> None:
-        """Let it pass now: whoever asked has gone, or is told something else."""
+        """Let it pass now: the client has gone, or has had another answer."""
         self.end = -math.inf
 
     def check(self) -> None:
-        """Give up if it has passed."""
+        """Raise an error if it has passed."""
         if time.monotonic() > self.end:
             raise OutOfTimeError("the prediction took longer than allowed; ask for fewer people, times or quantities.")
 
 
 @dataclass(frozen=True)
-class RememberingPredictor(Predictor):
+class CachingPredictor(Predictor):
     """A predictor for one question that keeps its last curves.
 
     Quantiles, restricted means and event times are read off the same curves, and these are most of the work.
@@ -62,7 +61,7 @@ class RememberingPredictor(Predictor):
     memory: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, predictor: Predictor) -> RememberingPredictor:
+    def of(cls, predictor: Predictor) -> CachingPredictor:
         """Return one that predicts the same."""
         return cls(**{item.name: getattr(predictor, item.name) for item in fields(predictor)})
 
@@ -79,89 +78,61 @@ class RememberingPredictor(Predictor):
         return found
 
 
-@dataclass(frozen=True)
-class Question:
-    """What is asked of a model, with all choices made.
-
-    Attributes
-    ----------
-    people : DataFrame of n rows
-        The people.
-    times : tuple of float
-        Times, for the quantities along times.
-    quantities : tuple of str
-        Some of ``QUANTITIES``.
-    shares : tuple of float
-        Shares of people for ``quantile``.
-    horizon : float
-        Horizon of ``rmst``.
-    level : float
-        Level of the intervals.
-    given : float, optional
-        Time that people have reached, for ``survival``.
-    """
-
-    people: pd.DataFrame
-    times: tuple[float, ...]
-    quantities: tuple[str, ...]
-    shares: tuple[float, ...]
-    horizon: float
-    level: float
-    given: float | None = None
-
-
-def answer(ready: ReadyModel, question: Question, deadline: Deadline) -> dict[str, Any]:
+def answer(ready: ReadyModel, asked: PredictRequest, deadline: Deadline) -> dict[str, Any]:
     """Return the answer as plain data: lists, texts and finite numbers; what is infinite is None.
 
     Parameters
     ----------
     ready : ReadyModel
         The model.
-    question : Question
+    asked : PredictRequest
         What is asked.
     deadline : Deadline
-        When to give up; it is looked at between blocks of people.
+        When to give up; it is checked between blocks of people.
     """
-    people: list[dict[str, Any]] = [{} for _ in range(len(question.people))]
-    predictor = RememberingPredictor.of(ready.predictor)
-    for name in question.quantities:
+    table = people_table(asked.people, ready.covariates)
+    people: list[dict[str, Any]] = [{} for _ in range(len(table))]
+    predictor = CachingPredictor.of(ready.predictor)
+    last = predictor.time_scale
+    horizon = last if asked.horizon is None else asked.horizon
+    for name in dict.fromkeys(asked.quantities):
         deadline.check()
-        found = _predict(predictor, question, name)
-        tables = _summaries(replace(found, blocks=_watched(found, deadline)), question.level)
+        found = _predict(predictor, table, asked, horizon, name)
+        summaries = _summaries(replace(found, blocks=_until(found, deadline)), asked.level)
         for row, person in enumerate(people):
-            person[name] = {key: table[row] for key, table in tables.items()}
-    filled = ready.predictor.encoding.filled(ready.predictor.encode(question.people).numpy())
-    for row, outside in enumerate(outside_training(question.people, ready.features)):
+            person[name] = {key: values[row] for key, values in summaries.items()}
+    filled = predictor.encoding.filled(predictor.encode(table).numpy())
+    for row, outside in enumerate(outside_training(table, ready.covariates)):
         people[row]["outside_training"] = outside
         people[row]["filled_in"] = list(filled[row]) if filled else []
-    last = ready.predictor.time_scale
     return {
         "model": ready.fingerprint,
-        "level": question.level,
-        "times": list(question.times),
-        "extrapolated": [time > last for time in question.times],
-        "shares": list(question.shares) if "quantile" in question.quantities else [],
-        "horizon": question.horizon if "rmst" in question.quantities else None,
-        "given": question.given,
+        "level": asked.level,
+        "times": asked.times,
+        "extrapolated": [time > last for time in asked.times],
+        "shares": asked.shares if "quantile" in asked.quantities else [],
+        "horizon": horizon if "rmst" in asked.quantities else None,
+        "given": asked.given,
         "people": people,
     }
 
 
-def _predict(predictor: Predictor, question: Question, name: str) -> Prediction:
-    people = question.people
-    if name == "survival" and question.given is not None:
-        return predictor.conditional_survival(people, question.times, question.given)
+def _predict(
+    predictor: Predictor, people: pd.DataFrame, asked: PredictRequest, horizon: float, name: str
+) -> Prediction:
+    if name == "survival" and asked.given is not None:
+        return predictor.conditional_survival(people, asked.times, asked.given)
     if name in ALONG_TIMES:
-        along: Prediction = getattr(predictor, name)(people, question.times)
+        along: Prediction = getattr(predictor, name)(people, asked.times)
         return along
     if name == "quantile":
-        return predictor.quantile(people, list(question.shares))
+        return predictor.quantile(people, asked.shares)
     if name == "rmst":
-        return predictor.rmst(people, question.horizon)
+        return predictor.rmst(people, horizon)
     return predictor.event_time(people)
 
 
-def _watched(prediction: Prediction, deadline: Deadline) -> Any:
+def _until(prediction: Prediction, deadline: Deadline) -> Any:
     def blocks() -> Iterator[np.ndarray]:
         for block in prediction.blocks():
             yield block

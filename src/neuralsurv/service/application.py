@@ -1,4 +1,4 @@
-"""The service: its routes, and how they are put together."""
+"""The routes of the service, and the ASGI application that holds them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from starlette.responses import Response
 
 from neuralsurv import __version__
 from neuralsurv.errors import ColumnError, InputError, OutOfTimeError
-from neuralsurv.service.answers import ALONG_TIMES, Deadline, Question, answer
-from neuralsurv.service.gate import FAULT, Access, Gate
-from neuralsurv.service.limits import FARTHEST, Limits
-from neuralsurv.service.metrics import CONTENT_TYPE, Metrics
+from neuralsurv.service.answers import Deadline, answer
+from neuralsurv.service.limits import Limits
+from neuralsurv.service.middleware import FAULT, Access, Middleware
 from neuralsurv.service.model_watch import ModelWatch, ReadyModel
 from neuralsurv.service.openapi import openapi_document, request_body
-from neuralsurv.service.people import people_table
-from neuralsurv.service.problems import problem
-from neuralsurv.service.reading import read_request
-from neuralsurv.service.schemas import Health, ModelDescription, PredictRequest, PredictResponse, problem_responses
+from neuralsurv.service.problems import problem, try_later
+from neuralsurv.service.prometheus_metrics import CONTENT_TYPE, PrometheusMetrics
+from neuralsurv.service.request_parsing import check_times, read_request
+from neuralsurv.service.schemas import Health, ModelDescription, PredictResponse, problem_responses
 
 log = logging.getLogger("neuralsurv.service")
 
@@ -51,19 +50,19 @@ class Service:
     def __init__(self, watch: ModelWatch, limits: Limits, threads: int) -> None:
         self.watch = watch
         self.limits = limits
-        self.metrics = Metrics()
+        self.metrics = PrometheusMetrics()
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="predict")
         self._working = 0
         self.note_model()
 
     def note_model(self) -> None:
-        """Put the state of the model file into the figures."""
+        """Put the state of the model file into the metrics."""
         watch = self.watch
         since = watch.current.since.timestamp()
         self.metrics.model(watch.loads, watch.failures, watch.problem is not None, since)
 
     def model_changed(self) -> None:
-        """Say that the file has changed, for better or for worse."""
+        """Log that a new file was loaded, or could not be."""
         self.note_model()
         if self.watch.problem is None:
             log.info("model file opened again, fingerprint %s", self.watch.current.fingerprint[:12])
@@ -73,22 +72,22 @@ class Service:
     async def predict(self, body: bytes, state: State) -> Response:
         """Answer a request in a worker, or say that there is no time.
 
-        It is read there too: the loop that all connections share must not wait for the form of one request, and no
-        more requests are unpacked at a time than there are workers.
+        The request is parsed there too: the event loop must not wait for one request, and no more requests are
+        unpacked at a time than there are workers.
         """
         deadline: Deadline = state.deadline
         if self._working >= self.limits.waiting:
-            return problem(503, "too many predictions are waiting; try again later.", headers={"Retry-After": "1"})
+            return try_later("too many predictions are waiting; try again later.")
         self._working += 1
         self.metrics.working.set(self._working)
         ready = self.watch.current
         try:
             work = asyncio.get_running_loop().run_in_executor(self._workers, self._work, ready, body, state)
             content = await asyncio.wait_for(work, deadline.left + 1.0)
-        except TimeoutError as error:
-            # Also OutOfTimeError, which the work raises itself when it looks at the clock.
-            words = str(error) if isinstance(error, OutOfTimeError) else "there was no time to answer; try again later."
-            return problem(503, words, headers={"Retry-After": "1"})
+        except OutOfTimeError as error:
+            return try_later(str(error))
+        except TimeoutError:
+            return try_later("there was no time to answer; try again later.")
         finally:
             self._working -= 1
             self.metrics.working.set(self._working)
@@ -98,9 +97,10 @@ class Service:
     def _work(self, ready: ReadyModel, body: bytes, state: State) -> bytes:
         deadline: Deadline = state.deadline
         deadline.check()
-        asked = read_request(body, self.limits, ready.features)
+        asked = read_request(body, self.limits, ready.covariates)
         state.people = len(asked.people)
-        content = answer(ready, _question(ready, asked), deadline)
+        check_times(asked, ready.predictor.time_scale)
+        content = answer(ready, asked, deadline)
         deadline.check()
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
@@ -114,7 +114,7 @@ class Service:
             "fingerprint": ready.fingerprint,
             "loaded": ready.since.isoformat(timespec="seconds"),
             "version": __version__,
-            "features": [feature.described() for feature in ready.features],
+            "features": [covariate.described() for covariate in ready.covariates],
             "last_training_time": model.time_scale_,
             "hazard_at_zero": model.posterior_.rho == 1,
             "roles": model.columns_,
@@ -135,7 +135,7 @@ class Service:
         }
 
     def close(self) -> None:
-        """Take no more work, and forget what waits."""
+        """Stop the workers, and drop what waits."""
         self._workers.shutdown(wait=False, cancel_futures=True)
 
 
@@ -147,7 +147,7 @@ def create_app(
     threads: int = 1,
     look_every: float = 1.0,
     page: Callable[[FastAPI], tuple[str, ...]] | None = None,
-) -> Gate:
+) -> Middleware:
     """Return the service as an ASGI application.
 
     Parameters
@@ -155,7 +155,7 @@ def create_app(
     watch : ModelWatch
         The model file.
     access : Access, optional
-        Who may ask; everybody by default.
+        Who may ask; anyone by default.
     limits : Limits, optional
         Limits of requests.
     threads : int
@@ -177,7 +177,7 @@ def create_app(
             await looking
         service.close()
 
-    # The usual pages with documentation fetch scripts from the network; this service sends nobody there.
+    # The usual documentation pages fetch scripts from the network, which this service never does.
     app = FastAPI(
         title="neuralsurv", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, lifespan=life
     )
@@ -185,34 +185,7 @@ def create_app(
     _add_errors(app)
     if page is not None:
         access = Access(access.token, access.hosts, (*access.open_paths, *page(app)))
-    return Gate(app, access, limits, service.metrics, _PATHS)
-
-
-def _question(ready: ReadyModel, asked: PredictRequest) -> Question:
-    along = [name for name in asked.quantities if name in ALONG_TIMES]
-    if along and not asked.times:
-        raise InputError(f"times: {along[0]} needs at least one time.")
-    _check_far(asked, ready.predictor.time_scale)
-    return Question(
-        people=people_table(asked.people, ready.features),
-        times=tuple(asked.times),
-        quantities=tuple(dict.fromkeys(asked.quantities)),
-        shares=tuple(asked.shares),
-        horizon=ready.predictor.time_scale if asked.horizon is None else asked.horizon,
-        level=asked.level,
-        given=asked.given,
-    )
-
-
-def _check_far(asked: PredictRequest, last: float) -> None:
-    """Refuse times so far beyond the training range that nothing can be said of them."""
-    for name, values in (("times", asked.times), ("horizon", [asked.horizon]), ("given", [asked.given])):
-        far = [value for value in values if value is not None and value > FARTHEST * last]
-        if far:
-            raise InputError(
-                f"{name}: {far[0]:g} lies beyond {FARTHEST * last:g}, {FARTHEST:g} times the last training time; ask "
-                "for earlier times."
-            )
+    return Middleware(app, access, limits, service.metrics, _PATHS)
 
 
 def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
@@ -233,7 +206,7 @@ def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
 
     @app.get("/model", response_model=ModelDescription, responses=problem_responses(*errors))
     async def model() -> Response:
-        """Say what the model is, what it takes, and what it has seen."""
+        """Describe the model: its covariates, its fit and its training data."""
         return _json(service.description())
 
     @app.get("/health", response_model=Health, responses=problem_responses(400, 408, 413))
@@ -247,7 +220,7 @@ def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
 
     @app.get("/metrics", response_class=Response, responses={**figures, **problem_responses(*errors)})
     async def metrics() -> Response:
-        """Give figures for monitoring."""
+        """Return metrics for Prometheus."""
         return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     @app.get("/openapi.json", include_in_schema=False)
@@ -256,21 +229,23 @@ def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
 
 
 def _add_errors(app: FastAPI) -> None:
-    def refused(_: Request, error: Exception) -> Response:
-        return problem(422, str(error), column=error.column if isinstance(error, ColumnError) else None)
+    @app.exception_handler(InputError)
+    async def refused(_: Request, error: InputError) -> Response:
+        return problem(422, str(error))
 
-    def by_status(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
+    @app.exception_handler(ColumnError)
+    async def column_refused(_: Request, error: ColumnError) -> Response:
+        return problem(422, str(error), column=error.column)
+
+    @app.exception_handler(HTTPException)
+    async def by_status(_: Request, error: HTTPException) -> Response:
         words = {404: "there is nothing at this path.", 405: "this path does not take this method."}
-        return problem(error.status_code, words.get(error.status_code, str(error.detail)), headers=error.headers)
+        return problem(error.status_code, words.get(error.status_code, error.detail), headers=error.headers)
 
-    def failed(_: Request, error: Exception) -> Response:
-        # The error goes on to the gate, which logs it without the values that it may hold.
+    @app.exception_handler(Exception)
+    async def failed(_: Request, error: Exception) -> Response:
+        # The error goes on to the middleware, which logs it without the values that it may hold.
         return problem(500, FAULT)
-
-    app.add_exception_handler(Exception, failed)
-    app.add_exception_handler(InputError, refused)
-    app.add_exception_handler(HTTPException, by_status)
 
 
 def _json(content: Any) -> Response:

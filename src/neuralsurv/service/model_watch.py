@@ -1,4 +1,4 @@
-"""The model file of a service: opened once, looked at now and then, and replaced in memory when it is on disk."""
+"""The model file of a service: loaded once, and again whenever it is replaced on disk."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from neuralsurv.errors import NeuralSurvError, StorageError
+from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.model_file import load
-from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.prediction.predictor import Predictor
-from neuralsurv.service.features import Feature, features_of
-from neuralsurv.service.people import Value, people_table
+from neuralsurv.service.covariates import Covariate, covariates_of
+from neuralsurv.service.people_table import Value, people_table
 
-# Draws are held between requests up to this many numbers (512 MiB); making them anew is most of a small prediction.
+# Draws are kept between requests up to this many numbers (512 MiB): drawing again is most of a small prediction.
 _HOLD_NUMBERS = 2**26
 _ATTEMPTS = 5
 _PAUSE = 0.05
@@ -33,11 +33,11 @@ class ReadyModel:
 
     Attributes
     ----------
-    model : NeuralSurv
+    model : SurvivalEstimator
         The model.
     predictor : Predictor
         What predicts, with its draws held.
-    features : tuple of Feature
+    covariates : tuple of Covariate
         Its covariates.
     fingerprint : str
         SHA-256 of the file.
@@ -45,15 +45,15 @@ class ReadyModel:
         When it was opened.
     """
 
-    model: NeuralSurv
+    model: SurvivalEstimator
     predictor: Predictor
-    features: tuple[Feature, ...]
+    covariates: tuple[Covariate, ...]
     fingerprint: str
     since: datetime
 
     def typical_person(self) -> dict[str, Value]:
-        """Return somebody in the middle of the training data, as a client would send them."""
-        return {feature.column.name: feature.sent for feature in self.features}
+        """Return a person in the middle of the training data, as a client would send it."""
+        return {covariate.column.name: covariate.sent for covariate in self.covariates}
 
 
 class ModelWatch:
@@ -85,7 +85,7 @@ class ModelWatch:
         except NeuralSurvError as error:
             return self._failed(str(error))
         except Exception as error:
-            # Whatever a strange file does to us, the old model goes on working.
+            # Whatever is wrong with the new file, the old model stays in use.
             return self._failed(f"{self.path.name} cannot be used: unexpected {type(error).__name__}.")
         self.problem = None
         changed = found.fingerprint != self.current.fingerprint
@@ -99,7 +99,7 @@ class ModelWatch:
         return False
 
     async def watch(self, seconds: float, changed: Callable[[], None] = lambda: None) -> None:
-        """Refresh every so many seconds, in a thread so that requests go on; runs until it is cancelled."""
+        """Refresh at an interval in seconds, in a thread so that requests go on; runs until it is cancelled."""
         while True:
             await asyncio.sleep(seconds)
             before = (self.loads, self.failures)
@@ -122,14 +122,14 @@ class ModelWatch:
         return ready, before
 
 
-def _ready(model: NeuralSurv, fingerprint: str) -> ReadyModel:
+def _ready(model: SurvivalEstimator, fingerprint: str) -> ReadyModel:
     model.set_params(verbose=False)
     predictor = model._predictor()
     if predictor.count * predictor.posterior.network.size <= _HOLD_NUMBERS:
         predictor = replace(predictor, held=predictor.draws())
-    ready = ReadyModel(model, predictor, features_of(model.encoding_), fingerprint, datetime.now(UTC))
-    # A model that cannot answer for a typical person is no good; and the first request should not pay for warming up.
-    _ = predictor.survival(people_table([ready.typical_person()], ready.features), [model.time_scale_]).mean
+    ready = ReadyModel(model, predictor, covariates_of(model.encoding_), fingerprint, datetime.now(UTC))
+    # Checks that the model can predict, and spares the first request the cost of warming up.
+    _ = predictor.survival(people_table([ready.typical_person()], ready.covariates), [model.time_scale_]).mean
     return ready
 
 

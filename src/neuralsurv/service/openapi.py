@@ -1,4 +1,4 @@
-"""The OpenAPI document: written for the model that is loaded, with its covariates and examples of its own."""
+"""The OpenAPI document of the loaded model, with its covariates and examples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from neuralsurv.service.features import Feature
+from neuralsurv.service.covariates import Covariate
 from neuralsurv.service.limits import FARTHEST, Limits
 from neuralsurv.service.model_watch import ReadyModel
 from neuralsurv.service.schemas import PredictRequest, ProblemDocument
@@ -37,7 +37,7 @@ def openapi_document(app: FastAPI, ready: ReadyModel, limits: Limits, *, token: 
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["ProblemDocument"] = _schema(ProblemDocument)
     schemas["PredictRequest"] = _schema(PredictRequest)
-    schemas["Person"] = person_schema(ready.features)
+    schemas["Person"] = person_schema(ready.covariates)
     request = schemas["PredictRequest"]
     request["properties"]["people"].update(items={"$ref": "#/components/schemas/Person"}, maxItems=limits.people)
     times, farthest = request["properties"]["times"], FARTHEST * ready.predictor.time_scale
@@ -62,21 +62,21 @@ def request_body() -> dict[str, Any]:
     return {"required": True, "content": content}
 
 
-def person_schema(features: tuple[Feature, ...]) -> dict[str, Any]:
+def person_schema(covariates: tuple[Covariate, ...]) -> dict[str, Any]:
     """Return the JSON schema of a person: a value for every covariate."""
     properties = {}
-    for feature in features:
-        column = feature.column
+    for covariate in covariates:
+        column = covariate.column
         kind = "number"
         if column.kind == "category":
-            kind = "boolean" if isinstance(feature.levels[0], bool) else "string"
+            kind = "boolean" if covariate.is_flag else "string"
         entry: dict[str, Any] = {"type": [kind, "null"] if column.has_missing else kind}
         if column.kind == "category":
-            entry["enum"] = [*feature.levels, *([None] if column.has_missing else [])]
+            entry["enum"] = [*covariate.levels, *([None] if column.has_missing else [])]
         elif column.low is not None:
             entry["description"] = f"{column.low:g} to {column.high:g} in training"
         properties[column.name] = entry
-    needed = [feature.column.name for feature in features if not feature.column.has_missing]
+    needed = [covariate.column.name for covariate in covariates if not covariate.column.has_missing]
     person: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**person, "required": needed} if needed else person
 

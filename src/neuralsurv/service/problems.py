@@ -40,13 +40,18 @@ def problem(
     return Response(json.dumps(content), status, dict(headers or {}), "application/problem+json")
 
 
+def try_later(detail: str, **headers: str) -> Response:
+    """Return an answer that asks the client to come back."""
+    return problem(503, detail, headers={"Retry-After": "1", **headers})
+
+
 def validation_sentence(error: ValidationError) -> str:
     """Say what is wrong with the form of a request: where, and what; never the value, which may be personal."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     said = []
     for item in found[:_MOST_SENTENCES]:
         # Parts of unions that did not match are ours, not the client's.
-        place = _place([part for part in item["loc"] if not (isinstance(part, str) and part in _UNION_PARTS)])
+        place = _place([part for part in item["loc"] if part not in _UNION_PARTS])
         said.append(f"{place}: {_lower(str(item['msg']))}")
     unique = list(dict.fromkeys(said))
     more = f" (and {len(found) - _MOST_SENTENCES} more)" if len(found) > _MOST_SENTENCES else ""

@@ -1,4 +1,4 @@
-"""What goes over the wire, as the OpenAPI document describes it."""
+"""Requests and answers, as the OpenAPI document describes them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+ALONG_TIMES = ("survival", "hazard", "cumulative_hazard")
 Quantity = Literal["survival", "hazard", "cumulative_hazard", "quantile", "rmst", "event_time"]
 Time = Annotated[float, Field(ge=0, allow_inf_nan=False, description="In the unit of the training data.")]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class PredictRequest(BaseModel):
-    """People, and what is asked about them."""
+    """A request for predictions."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    # The first person who cannot be read is enough: a list of what is wrong with all of them helps nobody.
+    # The first person who cannot be read is enough: a list of all errors would not help.
     people: Annotated[list[dict[str, int | float | str | bool | None]], FailFast()] = Field(
         min_length=1, description="One object for each person: a value for every covariate, null where it is missing."
     )
@@ -134,7 +135,7 @@ class FeatureDescription(BaseModel):
 
 
 class ModelDescription(BaseModel):
-    """What the model is and what it takes."""
+    """The model and its covariates."""
 
     file: str
     fingerprint: str

@@ -1,4 +1,4 @@
-"""The server under the service: connections that nobody uses are closed, and it stops without cutting answers off."""
+"""The HTTP server: idle connections are closed, and a shutdown lets running requests finish."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from neuralsurv.service.gate import Gate
+from neuralsurv.service.middleware import Middleware
 
 log = logging.getLogger("neuralsurv.service")
 
@@ -24,7 +24,7 @@ _MOST = 512
 _RESERVE = 96
 # Seconds that a client may let pass before it sends its request, or takes more of its answer.
 _PATIENCE = 15
-# Seconds for running requests when the service is told to stop, and then for telling the others that it was too late.
+# Seconds for running requests to finish at shutdown, and then for refusing those that did not.
 _GRACE = 10.0
 _LAST_WORDS = 1
 _QUEUE = 2048
@@ -41,8 +41,8 @@ def most_connections() -> int:
     return _MOST if allowed == resource.RLIM_INFINITY else min(_MOST, max(16, allowed - _RESERVE))
 
 
-class Seldom:
-    """Logs a warning at most once a minute, however often it is told to."""
+class RateLimitedWarning:
+    """Logs a warning at most once a minute, however often it occurs."""
 
     def __init__(self) -> None:
         self._last = -math.inf
@@ -55,11 +55,11 @@ class Seldom:
             log.warning(text, *values)
 
 
-_CROWDED, _NO_FILES = Seldom(), Seldom()
+_CROWDED, _NO_FILES = RateLimitedWarning(), RateLimitedWarning()
 
 
 class Connection(H11Protocol):
-    """A connection that is closed when its client keeps it waiting, and makes room for others when there are many.
+    """A connection that is closed when its client is idle too long, or when there are too many.
 
     uvicorn has a time limit between two requests only: a client that connects and says nothing, sends its request a
     byte at a time or never reads its answer would keep its connection, and its file, for ever.
@@ -99,7 +99,7 @@ class Connection(H11Protocol):
             self._clock.cancel()
 
     def _watch(self) -> None:
-        """Start the clock when it is the client's turn, and stop it when it is the service's."""
+        """Start the timer when the service waits for the client, and stop it when the client waits for the service."""
         answered = self.cycle is None or self.cycle.response_complete
         turn = (self.conn.their_state, answered)
         if turn == self._turn:
@@ -128,15 +128,15 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Runs the service until the process is told to stop.
+    """Runs the service until the process is asked to stop.
 
     Parameters
     ----------
-    app : Gate
+    app : Middleware
         The service.
     """
 
-    def __init__(self, app: Gate) -> None:
+    def __init__(self, app: Middleware) -> None:
         self._app = app
         super().__init__(
             uvicorn.Config(
@@ -148,7 +148,7 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 timeout_keep_alive=_PATIENCE,
                 timeout_graceful_shutdown=_LAST_WORDS,
-                # asyncio takes so many connections at a time, and tries each of them again if there are no more files:
+                # asyncio accepts this many connections at a time, and retries each of them if there are no more files:
                 # with more than one the attempts multiply.
                 backlog=1,
             )
@@ -162,7 +162,7 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().set_exception_handler(_report)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish what runs, while new requests are refused in words; then tell the rest that there is no time left."""
+        """Let running requests finish while new ones are refused; then refuse those that did not."""
         self._app.stop()
         await self._finish(_GRACE)
         await super().shutdown(sockets)

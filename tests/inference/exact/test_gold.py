@@ -191,8 +191,7 @@ class TestTwinOfTheNetwork:
     def data(self, hidden, activation="relu", rho=1.5):
         from gold_network import NetworkData
 
-        from neuralsurv.data.cohort import Cohort
-from neuralsurv.model.network import MLP
+        from neuralsurv.model.network import MLP
         from neuralsurv.model.prior import Gamma
 
         rng = np.random.default_rng(2)
@@ -205,6 +204,7 @@ from neuralsurv.model.network import MLP
     def default_data(self, inner=(3,)):
         """The default preset's network and prior, with phi held."""
         from gold_network import NetworkData
+
         from neuralsurv.inference.default.settings import DefaultSettings
         from neuralsurv.inference.default.structure import build_network, build_prior
 
@@ -267,6 +267,7 @@ from neuralsurv.model.network import MLP
         # Without a hidden layer the network is its own linearisation, and the two samplers have one target.
         from gold_network import sample_network
 
+        from neuralsurv.data.cohort import Cohort
         from neuralsurv.inference.exact.sampler import LinearModel, sample
         from neuralsurv.model.hazard import Constant
         from neuralsurv.model.prior import WeightPrior

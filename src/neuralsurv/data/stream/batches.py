@@ -112,6 +112,11 @@ class BatchSource:
             first += -(-len(frame) // CHUNK_ROWS)
 
 
+def open_parquet(path: str | os.PathLike[str]) -> ParquetSource:
+    """Return the source behind a Parquet file, a folder of them or a pattern."""
+    return ParquetSource(tuple(_files(os.fspath(path))))
+
+
 def open_source(data: Any) -> Source:
     """Return the source behind what a user gave.
 
@@ -130,7 +135,7 @@ def open_source(data: Any) -> Source:
     [2, 1]
     """
     if isinstance(data, str | os.PathLike):
-        return ParquetSource(tuple(_files(os.fspath(data))))
+        return open_parquet(data)
     if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
         return ParquetSource(tuple(file for item in data for file in _files(os.fspath(item))))
     if isinstance(data, pd.DataFrame) or hasattr(data, "__dataframe__"):

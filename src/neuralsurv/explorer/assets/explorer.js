@@ -1,9 +1,10 @@
 // The page: holds who is shown, asks the service, and keeps pictures, tables and words together.
-import { at, intervalChart, lineChart } from "./chart.js";
+import { at, make, number } from "./chart.js";
 import { buildForm } from "./form.js";
+import { intervalChart, lineChart } from "./live_chart.js";
 import { aboutModel, numbersTable, pick, sentence, valuesTable } from "./results.js";
 import { describe, newest, predict } from "./service.js";
-import { filledSentence, make, outsideSentence, percent, short, time, value } from "./words.js";
+import { filledSentence, outsideSentence, percent, time, value } from "./words.js";
 
 const STEPS = 100, MOST_PINS = 5, SPEAK_AFTER = 800, VARIED_STEPS = 24;
 const QUANTITIES = ["survival", "hazard", "quantile", "rmst", "event_time"];
@@ -15,8 +16,8 @@ let current = { name: "this person", colour: 0, values: null, usable: true, answ
 let pins = [], made = 0, speaking = null;
 
 const charts = {
-  survival: lineChart(get("survival"), { yTitle: "survival", text: percent, axisText: percent0, read: readAt }),
-  hazard: lineChart(get("hazard"), { height: 240, yTitle: "hazard", text: short, read: readAt }),
+  survival: lineChart(get("survival"), { yTitle: "survival", text: percent, axisText: percent0, moved: readAt }),
+  hazard: lineChart(get("hazard"), { height: 240, yTitle: "hazard", text: number, moved: readAt }),
   vary: lineChart(get("vary"), { height: 260, yTitle: "survival", text: percent, axisText: percent0 }),
   when: intervalChart(get("when")),
 };
@@ -35,7 +36,7 @@ const level = () => Number(get("level").value);
 const until = () => Number(get("until").value);
 const last = () => model.last_training_time;
 const axis = () => (model.roles.time ? `time (${model.roles.time})` : "time");
-const everybody = () => [current, ...pins].filter((person) => person.answer !== null);
+const shownPeople = () => [current, ...pins].filter((person) => person.answer !== null);
 
 function survivalAt(person, place) {
   const curve = person.answer.survival;
@@ -94,36 +95,36 @@ const askVaried = newest(async (_, signal) => {
       rules: own === null ? [] : [own],
       shades: feature.training_range ? [[low, range.low], [range.high, high]] : [],
       at: own,
-      alt: `Survival at ${short(place)} as ${feature.name} goes from ${short(low)} to ${short(high)}: from ${percent(line("median")[0])} to ${percent(line("median")[VARIED_STEPS])}.`,
+      alt: `Survival at ${number(place)} as ${feature.name} goes from ${number(low)} to ${number(high)}: from ${percent(line("median")[0])} to ${percent(line("median")[VARIED_STEPS])}.`,
     });
     const outside = low < range.low || high > range.high ? " The shaded part lies outside the training range." : "";
-    get("vary-note").textContent = `Survival of this person at ${short(place)}, if only ${feature.name} were another; the dashed line is where it is. An association in the model, not the effect of a treatment.${outside}`;
+    get("vary-note").textContent = `Survival of this person at ${number(place)}, if only ${feature.name} were another; the dashed line is where it is. An association in the model, not the effect of a treatment.${outside}`;
   } catch (error) {
     if (!signal.aborted) get("vary-note").textContent = error.message;
   }
 });
 
 function show() {
-  const people = everybody(), end = until();
+  const people = shownPeople(), end = until();
   const line = (person, what) => ({
     name: person.name, colour: person.colour, x: times, y: person.answer[what].median,
     low: person.answer[what].lower, high: person.answer[what].upper, guess: person.answer.outside_training.length > 0,
   });
   const beyond = end > last() ? { rules: [last()], shades: [[last(), end]] } : {};
   const middle = end / 2;
-  // What is read first lies where half of people like this have had the event, the middle of the story.
+  // The first place to read is the median time.
   const first = charts.survival.place === null ? pick(current.answer.quantile, 0).median : null;
   charts.survival.update({
     at: first !== null && first < end ? first : null, x: [0, end], y: [0, 1], xTitle: axis(), series: people.map((person) => line(person, "survival")), ...beyond,
-    alt: `Survival with ${percent(level())} bands. ${people.map((person) => `${person.name}: ${percent(survivalAt(person, middle).median)} at ${short(middle)}`).join("; ")}.`,
+    alt: `Survival with ${percent(level())} bands. ${people.map((person) => `${person.name}: ${percent(survivalAt(person, middle).median)} at ${number(middle)}`).join("; ")}.`,
   });
   // A band that reaches far up would press the lines together at the bottom.
   const highest = Math.max(...people.flatMap((person) => person.answer.hazard.upper));
   const top = Math.min(3 * Math.max(...people.flatMap((person) => person.answer.hazard.median)), 1.05 * highest) || 1;
-  get("hazard-note").textContent = `Events per unit of time among those who are still without one.${highest > top ? ` Bands go on up to ${short(highest)}.` : ""}`;
+  get("hazard-note").textContent = `Events per unit of time among those who are still without one.${highest > top ? ` Bands go on up to ${number(highest)}.` : ""}`;
   charts.hazard.update({
     x: [0, end], y: [0, top], xTitle: axis(), series: people.map((person) => line(person, "hazard")), ...beyond, at: charts.survival.place,
-    alt: `Hazard with ${percent(level())} bands, up to ${short(top)}.`,
+    alt: `Hazard with ${percent(level())} bands, up to ${number(top)}.`,
   });
   const share = percent(level());
   charts.when.update({
@@ -131,7 +132,7 @@ function show() {
     rows: people.map((person) => ({ ...person.answer.event_time, name: person.name, colour: person.colour, inner: pick(person.answer.quantile, 0) })),
     alt: people.map((person) => `${person.name}: ${time(person.answer.event_time.lower, last())} to ${time(person.answer.event_time.upper, last())}`).join("; "),
   });
-  get("when-note").textContent = `Thin: the event falls in here with a chance of ${share}. Thick: the ${share} interval of the median time; half of people like this have the event before it. An arrow leads beyond ${short(last())}, the last time the model has seen.`;
+  get("when-note").textContent = `Thin: the event falls in here with a chance of ${share}. Thick: the ${share} interval of the median time; half of people like this have the event before it. An arrow leads beyond ${number(last())}, the last time the model has seen.`;
   get("curve-title").textContent = people.length > 1 ? "Survival, compared" : "Survival";
   showOutside(end);
   showNumbers();
@@ -142,8 +143,8 @@ function show() {
 }
 
 function showNumbers() {
-  if (everybody().length === 0) return;
-  get("numbers-note").textContent = numbersTable(get("numbers"), everybody(), { last: last(), horizon: last(), level: level(), place: charts.survival.place, survivalAt });
+  if (shownPeople().length === 0) return;
+  get("numbers-note").textContent = numbersTable(get("numbers"), shownPeople(), { last: last(), horizon: last(), level: level(), place: charts.survival.place, survivalAt });
 }
 
 function showOutside(end) {
@@ -151,7 +152,7 @@ function showOutside(end) {
   // Beside the fields stands only what is about the values in them.
   const about = current.usable && current.answer.values === current.values;
   if (about) for (const feature of model.features) form.note(feature.name, "");
-  for (const person of everybody()) {
+  for (const person of shownPeople()) {
     for (const one of person.answer.outside_training) {
       // The form may be ahead of the answer, and back inside the range.
       const typed = current.values[one.column];
@@ -162,7 +163,7 @@ function showOutside(end) {
     }
     if (person.answer.filled_in.length) found.push(`${person === current ? "" : `${person.name}: `}${filledSentence(person.answer.filled_in)}`);
   }
-  if (end > last()) found.push(`After ${short(last())}, the last time the model has seen, curves are extrapolated.`);
+  if (end > last()) found.push(`After ${number(last())}, the last time the model has seen, curves are extrapolated.`);
   const lines = found.map((text) => make("li", {}, text));
   // Only touched when it changes, so that a screen reader says it once.
   if (get("outside").textContent !== found.join("")) get("outside").replaceChildren(...(lines.length ? [make("ul", { class: "warnings" }, ...lines)] : []));
@@ -221,7 +222,7 @@ function showPins() {
 function describePage() {
   get("title").textContent = model.file;
   document.title = `${model.file} – explorer`;
-  const facts = [["Rows", model.training.rows], ["Events", model.training.events], ["Last training time", short(last())], ["neuralsurv", model.version]];
+  const facts = [["Rows", model.training.rows], ["Events", model.training.events], ["Last training time", number(last())], ["neuralsurv", model.version]];
   get("facts").replaceChildren(...facts.map(([name, content]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(content)))));
   aboutModel(get("about"), model);
   const numbers = model.features.filter((feature) => feature.kind === "number");
@@ -234,7 +235,7 @@ function describePage() {
 
 const typical = () => Object.fromEntries(model.features.map((feature) => [feature.name, feature.typical]));
 
-// The model file was replaced while the page was open: keep what still fits, start anew otherwise.
+// The model file was replaced while the page was open: keep what still fits, start over otherwise.
 async function replaced() {
   model = await describe();
   const before = current.values;

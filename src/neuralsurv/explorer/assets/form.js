@@ -1,5 +1,5 @@
 // The form: one field for each covariate of the model, with what was seen in training beside it.
-import { make, short } from "./words.js";
+import { make, number } from "./chart.js";
 
 const NOT_KNOWN = "";
 
@@ -9,7 +9,7 @@ function stepOf(feature, low, high) {
   return 10 ** Math.floor(Math.log10((high - low) / 100));
 }
 
-function tidy(number) { return +number.toPrecision(12); }
+function tidy(value) { return +value.toPrecision(12); }
 
 function numberField(feature, id, changed) {
   const known = feature.training_range;
@@ -22,12 +22,12 @@ function numberField(feature, id, changed) {
     min: tidy(Math.floor(low / step) * step), max: tidy(Math.ceil(high / step) * step), step: tidy(step),
   });
   const hint = make("span", { class: "hint", id: `${id}-hint` }, known
-    ? `${short(low)} to ${short(high)} in training`
-    : `mean ${short(feature.mean)}; this file does not store the range`);
+    ? `${number(low)} to ${number(high)} in training`
+    : `mean ${number(feature.mean)}; this file does not store the range`);
   const unknown = feature.missing_allowed ? make("input", { type: "checkbox", id: `${id}-unknown` }) : null;
 
   slider.addEventListener("input", () => {
-    // The slider's ends are round numbers that may lie a hair outside the range.
+    // The slider's ends are round numbers that may lie slightly outside the range.
     box.value = tidy(Math.min(high, Math.max(low, Number(slider.value))));
     if (unknown) unknown.checked = false;
     // Every place on the way is meant, so the curve follows; a number that is typed is meant only when it is whole.

@@ -1,8 +1,9 @@
 // Tables and sentences about the people on the page.
-import { filledSentence, interval, make, percent, short, time, value } from "./words.js";
+import { make, number } from "./chart.js";
+import { filledSentence, interval, percent, time, value } from "./words.js";
 
-const cell = (text, number = true) => make("td", number ? { class: "number" } : {}, text);
-const head = (text, scope, number = false) => make("th", { scope, class: number ? "number" : null }, text);
+const cell = (text) => make("td", { class: "number" }, text);
+const head = (text, scope, kind = null) => make("th", { scope, class: kind }, text);
 
 function nameHead(person) {
   return make("th", { scope: "col", class: "number" }, make("i", { class: `swatch dot${person.colour}` }), person.name);
@@ -12,12 +13,12 @@ function nameHead(person) {
 export function numbersTable(table, people, { last, horizon, level, place, survivalAt }) {
   const rows = [];
   const add = (words, text) => rows.push(make("tr", {}, head(words, "row"), ...people.map((person) => cell(text(person)))));
-  add(`survival at ${short(place)}`, (person) => {
+  add(`survival at ${number(place)}`, (person) => {
     const found = survivalAt(person, place);
     return found === null ? "–" : `${percent(found.median)} (${percent(found.lower)} to ${percent(found.upper)})`;
   });
   add("median time", (person) => interval(pick(person.answer.quantile, 0), last));
-  add(`mean time up to ${short(horizon)}`, (person) => interval(person.answer.rmst, last));
+  add(`mean time up to ${number(horizon)}`, (person) => interval(person.answer.rmst, last));
   add("own event time", (person) => `${time(person.answer.event_time.lower, last)} to ${time(person.answer.event_time.upper, last)}`);
   const names = Object.keys(people[0].answer.values);
   for (const name of names) {
@@ -44,11 +45,11 @@ export function valuesTable(table, people, times) {
     for (const person of people) {
       const survival = pick(person.answer.survival, k), hazard = pick(person.answer.hazard, k);
       cells.push(cell(`${percent(survival.median)} (${percent(survival.lower)} to ${percent(survival.upper)})`));
-      cells.push(cell(`${short(hazard.median)} (${short(hazard.lower)} to ${short(hazard.upper)})`));
+      cells.push(cell(`${number(hazard.median)} (${number(hazard.lower)} to ${number(hazard.upper)})`));
     }
-    rows.push(make("tr", {}, head(short(t), "row"), ...cells));
+    rows.push(make("tr", {}, head(number(t), "row"), ...cells));
   });
-  const second = people.flatMap(() => [head("survival", "col", true), head("hazard", "col", true)]);
+  const second = people.flatMap(() => [head("survival", "col", "number"), head("hazard", "col", "number")]);
   table.replaceChildren(
     make("thead", {},
       make("tr", {}, head("", "col"), ...people.map((person) => { const found = nameHead(person); found.colSpan = 2; found.scope = "colgroup"; return found; })),
@@ -61,7 +62,7 @@ export function valuesTable(table, people, times) {
 export function sentence(person, { last, place, survivalAt }) {
   const found = survivalAt(person, place), median = pick(person.answer.quantile, 0);
   const parts = [];
-  if (found !== null) parts.push(`Survival at ${short(place)}: ${percent(found.median)}, from ${percent(found.lower)} to ${percent(found.upper)}.`);
+  if (found !== null) parts.push(`Survival at ${number(place)}: ${percent(found.median)}, from ${percent(found.lower)} to ${percent(found.upper)}.`);
   parts.push(`Median time ${interval(median, last)}.`);
   if (person.answer.outside_training.length) parts.push(`Outside the training range: ${person.answer.outside_training.map((one) => one.column).join(", ")}.`);
   if (person.answer.filled_in.length) parts.push(filledSentence(person.answer.filled_in));

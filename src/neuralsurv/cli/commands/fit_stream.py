@@ -1,0 +1,183 @@
+"""``neuralsurv fit --stream``: rows are streamed from Parquet files, by one process or several under torchrun."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.option_groups import StreamOptions
+from neuralsurv.cli.output_files import file_size, reserved
+from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.tables.covariate_checks import many_levels
+from neuralsurv.cli.tables.survival_table import option_name
+from neuralsurv.cli.tables.suspect_values import code_warnings, refuse_decimal_commas, row_number_columns
+from neuralsurv.errors import InputError, NeuralSurvWarning, ProcessLostError
+from neuralsurv.names import check_known
+
+if TYPE_CHECKING:
+    from neuralsurv.data.stream.batches import ParquetSource
+
+# How pandas calls an index without a name in a file.
+_INDEX = re.compile(r"__index_level_\d+__$")
+# What a table that is read as a whole can have and a stream cannot.
+_NOT_STREAMED = ("id", "event_values", "start_date", "end_date", "entry_date", "unit", "date_format", "categorical",
+                 "missing", "separator", "decimal", "encoding", "drop_missing_outcome",
+                 "zero_times")  # fmt: skip
+
+
+def processes() -> int:
+    """Return how many processes torchrun has started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+
+
+def run(
+    settings: DataSettings,
+    options: StreamOptions,
+    given: dict[str, Any],
+    out: Path | None,
+    *,
+    force: bool,
+    messages: Messages,
+) -> None:
+    """Fit a model to Parquet files that are read as a stream, and save it; process 0 alone prints and writes.
+
+    Parameters
+    ----------
+    options : StreamOptions
+        How to stream the rows.
+    settings, given, out, force, messages
+        As in :func:`neuralsurv.cli.commands.fit.run`.
+    """
+    first = int(os.environ.get("RANK", "0")) == 0
+    if out is None:
+        raise InputError("say where the model goes: --out m.neuralsurv.")
+    with reserved(out if first else None, force=force):
+        features = _features(settings, messages if first else Messages(quiet=True))
+        from neuralsurv.cli.modelling import make_estimator
+        from neuralsurv.estimator.model_file import save
+        from neuralsurv.estimator.neuralsurv import NeuralSurv
+
+        model = make_estimator(given, verbose=messages.progress)
+        if not isinstance(model, NeuralSurv):
+            raise InputError("--stream is for the default model; --preset paper needs all rows in memory.")
+        began = time.perf_counter()
+        with warnings.catch_warnings(record=True) as caught, _stopped_by_torchrun(options.checkpoint):
+            warnings.simplefilter("always", NeuralSurvWarning)
+            model.fit_stream(
+                str(settings.file),
+                time=str(settings.time),
+                event=str(settings.event),
+                entry=settings.entry,
+                sample_weight=settings.weight,
+                features=features,
+                **_stream_arguments(options),
+            )
+        seconds = time.perf_counter() - began
+        if not first:
+            return
+        messages.warn(*(str(item.message) for item in caught if issubclass(item.category, NeuralSurvWarning)))
+        rows, events = model.training_["rows"], model.training_["events"]
+        messages.note(f"{settings.event}: 1 ({events}) → event; 0 ({rows - events}) → censored.")
+        save(model, out, replace=force)
+        messages.say(str(model.summary()).partition("\n\nWarnings")[0])
+        shared = f" by {processes()} processes" if processes() > 1 else ""
+        messages.say(f"\nfitted{shared} in {seconds:.1f} s; wrote {out} ({file_size(out)})")
+        messages.result(
+            model=str(out),
+            rows=model.training_["rows"],
+            events=model.training_["events"],
+            processes=processes(),
+            seconds=round(seconds, 3),
+            converged=model.diagnostics_.converged,
+            elbo=float(model.elbo_[-1]),
+        )
+
+
+def _stream_arguments(options: StreamOptions) -> dict[str, Any]:
+    """Return the arguments of ``fit_stream``; what was not given is left to the estimator."""
+    given = {name: getattr(options, name) for name in ("passes", "training_passes", "batch_size", "modes")}
+    return {
+        "method": options.method,
+        "checkpoint": options.checkpoint,
+        "shards": "own" if options.own_rows else "shared",
+        **{name: value for name, value in given.items() if value is not None},
+    }
+
+
+def _features(settings: DataSettings, messages: Messages) -> list[str]:
+    """Return the covariates, by the columns of the first file; a wrong name is found before any row is read."""
+    if settings.file is None:
+        raise InputError("there is no data file; name a Parquet file, a folder or a pattern in quotes.")
+    for role in ("time", "event"):
+        if getattr(settings, role) is None:
+            raise InputError(f"say which column holds the {role}: --{role} COLUMN.")
+    unused = [name for name in _NOT_STREAMED if getattr(settings, name) != getattr(DataSettings(), name)]
+    if unused:
+        shown = ", ".join(option_name(name) for name in unused)
+        raise InputError(f"{shown} cannot be used with --stream: prepare the columns before you write Parquet.")
+    from neuralsurv.data.stream.batches import open_parquet
+
+    source = open_parquet(settings.file)
+    known = source.column_names()
+    outcome = {role: getattr(settings, role) for role in ("time", "event", "entry", "weight")}
+    for role, name in outcome.items():
+        if name is not None:
+            check_known(name, known, what="column", where=f"--{role}")
+    for many in ("features", "drop"):
+        for name in getattr(settings, many):
+            check_known(name, known, what="column", where=f"--{many}")
+    wanted = settings.features or tuple(known)
+    features = [name for name in wanted if name not in outcome.values() and name not in settings.drop]
+    return _looked_at(source, features, settings, messages)
+
+
+def _looked_at(source: ParquetSource, features: list[str], settings: DataSettings, messages: Messages) -> list[str]:
+    """Return the covariates without row numbers, after a look at the first rows for what is probably a mistake."""
+    # An index that pandas has written beside the columns is no column when it is read back.
+    hidden = [name for name in features if _INDEX.match(name)]
+    for name in hidden:
+        messages.note(f"left out column {name!r}: it is the index of the table that was written.")
+    features = [name for name in features if name not in hidden]
+    first = next(iter(source.chunks(lambda number: number == 0, features)), None)
+    if first is None:
+        return features
+    found = {name: text for name, text in row_number_columns(first.frame).items() if name not in settings.features}
+    messages.note(*found.values())
+    features = [name for name in features if name not in found]
+    head = first.frame[features]
+    refuse_decimal_commas(head, text_file=False, categorical=False)
+    messages.warn(*many_levels(head), *code_warnings(head, flag=False))
+    return features
+
+
+@contextmanager
+def _stopped_by_torchrun(checkpoint: Path | None) -> Iterator[None]:
+    """Raise an error that says why, if torchrun stops this process because another one is gone."""
+    if processes() == 1:
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        kept = ""
+        if checkpoint is not None:
+            written = checkpoint.exists()
+            kept = f"; the checkpoint {str(checkpoint)!r} is intact" if written else "; no checkpoint was written yet"
+        raise ProcessLostError(
+            f"process {os.environ['RANK']} of {processes()} was stopped, most likely because another one is "
+            f"gone{kept}. Start the command again, with any number of processes."
+        )
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

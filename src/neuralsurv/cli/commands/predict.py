@@ -1,0 +1,241 @@
+"""``neuralsurv predict``."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from neuralsurv.cli.commands.predict_picture import check_picture, draw
+from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.modelling import opened
+from neuralsurv.cli.option_groups import PredictOptions
+from neuralsurv.cli.output_files import file_size, reserved
+from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.tables.covariate_checks import text_categories
+from neuralsurv.cli.tables.outcome_columns import labels
+from neuralsurv.cli.tables.survival_table import settings_of_model
+from neuralsurv.cli.tables.suspect_values import code_warnings, refuse_decimal_commas
+from neuralsurv.cli.tables.table_input import is_text_file, read_table, table_kind
+from neuralsurv.cli.tables.table_output import csv_text, write_table
+from neuralsurv.errors import InputError
+from neuralsurv.estimator.base import SurvivalEstimator
+from neuralsurv.names import check_known, printable
+from neuralsurv.prediction.prediction import Prediction
+
+QUANTITIES = ("survival", "hazard", "cumulative-hazard", "median", "quantile", "event-time", "rmst", "path")
+_ALONG_TIMES = ("survival", "hazard", "cumulative-hazard", "path")
+_MOST_TIMES = 100_000
+# Points of a curve in a picture for which no times were given.
+_TIMES_OF_A_PICTURE = 101
+
+
+def run(
+    path: Path,
+    table: DataSettings,
+    options: PredictOptions,
+    out: Path | None,
+    *,
+    picture: Path | None = None,
+    force: bool,
+    messages: Messages,
+) -> None:
+    """Predict for the rows of a table.
+
+    Parameters
+    ----------
+    path : Path
+        The model file.
+    table : DataSettings
+        The table; of the columns only `id` is used.
+    options : PredictOptions
+        What to predict.
+    out : Path or None
+        Where the prediction goes; to standard output as CSV if None and there is no picture either.
+    picture : Path or None
+        Where a picture of it goes.
+    force, messages
+        As in :func:`neuralsurv.cli.commands.fit.run`.
+    """
+    check_known(options.quantity, QUANTITIES, what="quantity", where="--quantity")
+    times = parse_times(options.times) if options.times is not None else None
+    _check(options, times)
+    inputs = (path, table.file)
+    if picture is not None:
+        check_picture(picture, force=force, inputs=inputs)
+    with reserved(out, force=force, inputs=inputs), reserved(picture, force=force, inputs=inputs):
+        if out is not None:
+            table_kind(out)
+        model = opened(path, messages)
+        frame = _labelled(model_table(model, table, messages), model, table.id)
+        chosen = times is None and options.quantity in _ALONG_TIMES
+        if chosen and picture is not None:
+            # At time 0 a hazard may be infinite.
+            first = model.time_scale_ / 200 if options.quantity == "hazard" else 0.0
+            times = np.linspace(first, model.time_scale_, _TIMES_OF_A_PICTURE)
+        elif chosen:
+            times = usual_times(model, options, messages)
+        found = _predict(model, frame, options, times)
+        if found.extrapolated.any():
+            messages.warn(f"beyond {model.time_scale_:g}, the last training time, the prediction is extrapolated.")
+        if found.filled:
+            messages.note(filled_words(found.filled))
+        if picture is not None:
+            unit = model.columns_.get("time")
+            draw(found, picture, options.level, unit=unit, force=force, messages=messages)
+        answer: dict[str, Any] = {"quantity": found.name, "level": options.level}
+        if out is None and picture is not None:
+            # Only the picture was asked for.
+            messages.result(picture=str(picture), **answer)
+            return
+        result = found.to_frame(options.level)
+        if chosen and picture is None and _with_median(options):
+            result = _add_median(result, model.predict_median(frame), options.level)
+        if out is not None:
+            write_table(result, out, force=force)
+            messages.say(f"wrote {out}: {len(result)} lines ({file_size(out)})")
+            shown = None if picture is None else str(picture)
+            messages.result(out=str(out), lines=len(result), picture=shown, **answer)
+        elif messages.machine:
+            messages.result(predictions=result.to_dict(orient="records"), **answer)
+        else:
+            text = csv_text(result, digits="%.6g")
+            # A program gets the table as it is; a terminal would act on what is in it.
+            sys.stdout.write(printable(text, keep="\n\t") if sys.stdout.isatty() else text)
+            sys.stdout.flush()
+
+
+def filled_words(filled: Sequence[Sequence[str]]) -> str:
+    """Return which covariates were filled in, and for how many of the people."""
+    counts = Counter(name for names in filled for name in names)
+    listed = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
+    lacking = sum(bool(names) for names in filled)
+    return (
+        f"filled in for {lacking} of {len(filled)} people who lack values: {listed}. Each draw takes another value, "
+        "spread like those of the training rows, so their bands are wider; the column filled_in names them."
+    )
+
+
+def usual_times(model: SurvivalEstimator, options: PredictOptions, messages: Messages) -> np.ndarray:
+    """Return the times of a prediction for which none were asked for, and say which."""
+    if model.event_quartiles_ is not None:
+        times, source = np.unique(model.event_quartiles_), "the quartiles of the training event times"
+    else:
+        times = np.unique(np.quantile(model.unique_times_, (0.25, 0.5, 0.75)))
+        source = "the quartiles of all training times, since this older model file does not hold the event times"
+    if options.given is not None:
+        times, source = times[times > options.given], f"{source} after {options.given:g}"
+        if len(times) == 0:
+            raise InputError(
+                f"there are none of {source}; say for which times to predict, for example --times "
+                f"{options.given * 1.5:g}."
+            )
+    shown = ", ".join(f"{time:g}" for time in times)
+    median = ", and the median event time" if _with_median(options) else ""
+    messages.note(f"predicting {options.quantity} at {shown} ({source}){median}; --times chooses other times.")
+    return times
+
+
+def _with_median(options: PredictOptions) -> bool:
+    return options.quantity == "survival" and options.given is None
+
+
+def _add_median(curves: pd.DataFrame, medians: Prediction, level: float) -> pd.DataFrame:
+    """Return curves with the median event time of each person beside them, and its interval."""
+    found = medians.to_frame(level)
+    each = np.repeat(np.arange(len(found)), len(curves) // len(found))
+    columns = {"event_time": "median", "event_time_lower": "lower", "event_time_upper": "upper"}
+    return curves.assign(**{f"median_{name}": found[own].to_numpy()[each] for name, own in columns.items()})
+
+
+def model_table(model: SurvivalEstimator, table: DataSettings, messages: Messages) -> pd.DataFrame:
+    """Read a table the way the model's training table was read: categories as text."""
+    if table.file is None:
+        raise InputError("there is no data file; name one after the model.")
+    names = text_categories(model.encoding_.columns)
+    notes: list[str] = []
+    missing = table.missing
+    if not missing and (missing := settings_of_model(model.columns_).missing):
+        notes.append(f"{', '.join(missing)} stands for a missing value, as in the fit.")
+    frame = read_table(
+        table.file,
+        text_columns=names,
+        missing=missing,
+        separator=table.separator,
+        decimal=table.decimal,
+        encoding=table.encoding,
+        notes=notes,
+    )
+    for column in model.encoding_.columns:
+        check_known(column.name, list(frame.columns), what="column", where="used by the model")
+        if column.name in names:
+            frame[column.name] = labels(frame[column.name])
+    numbers = frame[[column.name for column in model.encoding_.columns if column.kind == "number"]]
+    refuse_decimal_commas(numbers, text_file=is_text_file(table.file))
+    messages.note(*notes)
+    messages.warn(*code_warnings(numbers))
+    return frame
+
+
+def _labelled(frame: pd.DataFrame, model: SurvivalEstimator, wanted: str | None) -> pd.DataFrame:
+    """Set the column that names people as index; else rows are numbered from 0, as in messages."""
+    if wanted is not None:
+        check_known(wanted, list(frame.columns), what="column", where="--id")
+    name = wanted or model.columns_.get("id")
+    if name is not None and name in frame.columns:
+        return frame.set_index(pd.Index(frame[name], name=name))
+    return frame.rename_axis("row")
+
+
+def _check(options: PredictOptions, times: np.ndarray | None) -> None:
+    if options.quantity not in _ALONG_TIMES and times is not None:
+        raise InputError(f"--quantity {options.quantity} does not take --times.")
+    if options.given is not None and options.quantity != "survival":
+        raise InputError("--given goes with --quantity survival only.")
+    if options.horizon is not None and options.quantity != "rmst":
+        raise InputError("--horizon goes with --quantity rmst only.")
+
+
+def _predict(
+    model: SurvivalEstimator, frame: pd.DataFrame, options: PredictOptions, times: np.ndarray | None
+) -> Prediction:
+    if options.quantity == "survival" and options.given is not None:
+        return model.predict_conditional_survival(frame, times, options.given)
+    horizon = model.time_scale_ if options.horizon is None else options.horizon
+    answers: dict[str, Any] = {
+        "survival": lambda: model.predict_survival(frame, times),
+        "hazard": lambda: model.predict_hazard(frame, times),
+        "cumulative-hazard": lambda: model.predict_cumulative_hazard(frame, times),
+        "median": lambda: model.predict_median(frame),
+        "quantile": lambda: model.predict_quantile(frame, options.share),
+        "event-time": lambda: model.predict_event_time(frame),
+        "rmst": lambda: model.predict_rmst(frame, horizon),
+        "path": lambda: model.predict_survival_path(frame, times),
+    }
+    found: Prediction = answers[options.quantity]()
+    return found
+
+
+def parse_times(text: str) -> np.ndarray:
+    """Read ``90,180,365`` or ``0:365:5`` (first, last, step; the last one included where it is met)."""
+    try:
+        if ":" in text:
+            first, last, step = (float(part) for part in text.split(":"))
+            if not (step > 0 and first <= last and np.isfinite([first, last, step]).all()):
+                raise ValueError
+            count = int((last - first) / step * (1 + 1e-12)) + 1
+            if count > _MOST_TIMES:
+                raise InputError(f"--times {text} are {count} times; give at most {_MOST_TIMES}.")
+            return first + step * np.arange(count)
+        return np.array([float(part) for part in text.split(",")])
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(
+            f"--times {text!r} is not understood; give times with commas between them, or first:last:step."
+        ) from error

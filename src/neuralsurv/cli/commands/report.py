@@ -1,0 +1,108 @@
+"""``neuralsurv report``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.option_groups import ReportArguments
+from neuralsurv.cli.output_files import file_size, reserved, write_text
+from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.tables.covariate_checks import text_categories
+from neuralsurv.cli.tables.outcome_columns import labels
+from neuralsurv.cli.tables.survival_table import SurvivalTable, read_survival_table, settings_of_model
+from neuralsurv.cli.tables.suspect_values import code_warnings
+from neuralsurv.errors import InputError
+from neuralsurv.names import check_known
+
+
+def run(
+    path: Path, table: DataSettings, arguments: ReportArguments, out: Path, *, force: bool, messages: Messages
+) -> None:
+    """Write a report.
+
+    Parameters
+    ----------
+    path : Path
+        The model file.
+    table : DataSettings
+        The cohort; columns that are not given are those of the fit.
+    arguments : ReportArguments
+        What to show.
+    out : Path
+        Where the page goes.
+    force, messages
+        As in :func:`neuralsurv.cli.commands.fit.run`.
+    """
+    if arguments.rows < 10:
+        raise InputError(f"--rows {arguments.rows} is too few for a report; use at least 10.")
+    with reserved(out, force=force, inputs=(path, table.file)):
+        from neuralsurv import __version__
+        from neuralsurv.cli.commands.predict import parse_times
+        from neuralsurv.cli.modelling import opened
+        from neuralsurv.report.build import ReportOptions, build
+        from neuralsurv.report.page import render
+
+        model = opened(path, messages)
+        model.set_params(verbose=False)
+        named = settings_of_model(model.columns_) if table.time is None and table.start_date is None else DataSettings()
+        names = [column.name for column in model.encoding_.columns]
+        settings = table.over(named)
+        texts = (*settings.categorical, *text_categories(model.encoding_.columns))
+        cohort = read_survival_table(replace(settings, categorical=tuple(dict.fromkeys(texts))), needed=names)
+        messages.note(*cohort.notes)
+        for column in model.encoding_.columns:
+            check_known(column.name, list(cohort.frame.columns), what="column", where="used by the model")
+        options = ReportOptions(
+            title=arguments.title or f"Survival report: {cohort.settings.file.name if cohort.settings.file else ''}",
+            times=tuple(parse_times(arguments.times).tolist()) if arguments.times else (),
+            horizon=arguments.horizon,
+            level=arguments.level,
+            people=_rows(arguments.people),
+            most_rows=arguments.rows,
+        )
+        messages.warn(*code_warnings(cohort.frame[names]))
+        with messages.steps("report", 5) as advance:
+            report = build(model, cohort.frame[names], cohort.outcome(), _labels(cohort), options, advance)
+        if report.scored < report.cohort.rows:
+            messages.note(
+                f"predictions are shown for {report.scored} of {report.cohort.rows} rows, taken at random (--rows)."
+            )
+        facts = [
+            ("Model", path.name),
+            ("Data", str(table.file.name if table.file else "")),
+            ("Made", f"{date.today().isoformat()} with neuralsurv {__version__}"),
+        ]
+        if report.scored < report.cohort.rows:
+            facts.append(("Predictions", f"for {report.scored} rows, taken at random"))
+        write_text(out, render(report, facts), force=force)
+        messages.warn(*report.warnings)
+        messages.say(f"wrote {out} ({file_size(out)}); open it in a browser")
+        messages.result(
+            out=str(out),
+            rows=report.cohort.rows,
+            events=report.cohort.events,
+            horizon=report.horizon,
+            concordance=report.accuracy.concordance,
+            d_calibration_p=report.accuracy.distribution.p_value,
+            km_calibration=report.accuracy.distance,
+            effects=[vars(effect) for effect in report.effects],
+        )
+
+
+def _labels(cohort: SurvivalTable) -> list[str]:
+    """Return what rows are called: by the subject, or by their number from 0."""
+    if "id" in cohort.roles:
+        return [str(value) for value in labels(cohort.frame[cohort.roles["id"]])]
+    return [f"row {k}" for k in range(len(cohort.frame))]
+
+
+def _rows(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"--people {text!r} must be row numbers with commas between them, from 0.") from error

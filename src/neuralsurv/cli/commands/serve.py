@@ -1,0 +1,218 @@
+"""``neuralsurv serve`` and ``neuralsurv explore``."""
+
+from __future__ import annotations
+
+import gc
+import html
+import ipaddress
+import logging
+import os
+import socket
+import sys
+import tempfile
+import threading
+import webbrowser
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.option_groups import ServeOptions
+from neuralsurv.errors import InputError
+
+if TYPE_CHECKING:
+    from neuralsurv.service.limits import Limits
+
+TOKEN_VARIABLE = "NEURALSURV_TOKEN"
+_SHORTEST_TOKEN = 16
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+# How long a browser may take to start and read a file.
+_SECONDS_TO_OPEN = 60.0
+_SECONDS_TO_STOP = 5.0
+
+
+def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: Messages) -> None:
+    """Serve a model until the process is stopped.
+
+    Parameters
+    ----------
+    path : Path
+        The model file.
+    options : ServeOptions
+        How to serve it.
+    browser : bool
+        Whether to open the page of the explorer.
+    messages : Messages
+        Where to print what happens.
+    """
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"this needs {error.name}: pip install 'neuralsurv[serve]'.") from error
+    from neuralsurv.explorer.routes import add_page
+    from neuralsurv.service.application import create_app
+    from neuralsurv.service.limits import Limits
+    from neuralsurv.service.middleware import Access
+    from neuralsurv.service.model_watch import ModelWatch
+    from neuralsurv.service.server import Server, most_connections
+
+    token = read_token(options.token_file)
+    loopback = is_loopback(options.host)
+    if not loopback and token is None and not options.no_token:
+        raise InputError(
+            f"--host {options.host} can be reached from other machines; set a token ({TOKEN_VARIABLE} or --token-file),"
+            " or say --no-token."
+        )
+    limits = Limits(
+        body_bytes=options.max_bytes, people=options.max_people, times=options.max_times, seconds=options.timeout
+    )
+    # The others are for clients that are asked to come back later, and for /health.
+    limits = replace(limits, waiting=min(limits.waiting, most_connections() // 2))
+    names = options.name or (_LOOPBACK_NAMES if loopback else None)
+    hosts = None if names is None else tuple(name.lower() for name in names)
+    watch = ModelWatch(path)
+    threads = options.threads or min(4, os.cpu_count() or 1)
+    app = create_app(
+        watch,
+        access=Access(token, hosts),
+        limits=limits,
+        threads=threads,
+        page=add_page if options.explorer else None,
+    )
+    _log_to_stderr(quiet=messages.quiet)
+    messages.warn(*watch.current.model.diagnostics_.messages)
+    with _listening(options.host, options.port) as place:
+        address = url(options.host, place.getsockname()[1])
+        _announce(address, watch.path, options, token, limits, messages)
+        ended = threading.Event()
+        opening = threading.Thread(target=_open_page, args=(address, token, ended), daemon=True)
+        if browser:
+            # The socket listens already, so the page waits for the server and not the other way round.
+            opening.start()
+        # Else the objects of all the libraries are searched for garbage again and again while a large request is read.
+        gc.collect()
+        gc.freeze()
+        try:
+            Server(app).run(sockets=[place])
+        except KeyboardInterrupt:
+            # An interrupt is how a service is meant to end.
+            messages.say("stopped")
+        finally:
+            ended.set()
+            if browser:
+                opening.join(_SECONDS_TO_STOP)
+
+
+def _announce(
+    address: str, path: Path, options: ServeOptions, token: str | None, limits: Limits, messages: Messages
+) -> None:
+    if options.explorer:
+        messages.say(f"exploring {path.name} at {_page_address(address, token)}")
+    else:
+        messages.say(f"serving {path.name} at {address}")
+    guard = "with a token" if token is not None else "without a token"
+    messages.say(f"{guard}, up to {limits.people} people and {limits.times} times a request; stop with Ctrl-C")
+    messages.result(url=address, model=str(path), token=token is not None, explorer=options.explorer)
+    sys.stdout.flush()
+
+
+def _page_address(address: str, token: str | None) -> str:
+    # What follows the # never leaves the browser, so the token is in no log.
+    return f"{address}/" if token is None else f"{address}/#token={token}"
+
+
+def _open_page(address: str, token: str | None, ended: threading.Event) -> None:
+    """Open the page in a browser.
+
+    Other users of a machine see the options of a process, also those of a browser that is started, so a token goes
+    there through a file that only this user can read. It is gone a minute later, or when the service ends.
+    """
+    if token is None:
+        webbrowser.open(_page_address(address, token))
+        return
+    with tempfile.TemporaryDirectory(prefix="neuralsurv-") as folder:
+        page = Path(folder) / "explorer.html"
+        there = html.escape(_page_address(address, token))
+        with open(os.open(page, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+            file.write(
+                f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={there}">'
+                f'<title>neuralsurv</title><p><a href="{there}">Open the explorer</a></p>\n'
+            )
+        webbrowser.open(page.as_uri())
+        ended.wait(_SECONDS_TO_OPEN)
+
+
+def read_token(file: Path | None) -> str | None:
+    """Return the token of a file or of the environment, or None where there is none.
+
+    It is never an option itself, because other users of a machine see the options of a process.
+    """
+    if file is not None:
+        try:
+            token = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the token file {str(file)!r} cannot be read: {error}.") from error
+        source = f"the token in {str(file)!r}"
+    elif os.environ.get(TOKEN_VARIABLE):
+        token, source = os.environ[TOKEN_VARIABLE].strip(), f"the token in {TOKEN_VARIABLE}"
+    else:
+        return None
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise InputError(
+            f"{source} has {len(token)} characters; use at least {_SHORTEST_TOKEN} letters, digits and signs without "
+            'spaces, for example from python -c "import secrets; print(secrets.token_urlsafe())".'
+        )
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def url(host: str, port: int) -> str:
+    """Return where a browser finds a service that listens on `host`."""
+    shown = "127.0.0.1" if host in ("0.0.0.0", "") else "::1" if host == "::" else host
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a listening socket; an address or a port that cannot be used is refused before any other work."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        # asyncio sends small answers at once only if the socket says that it speaks TCP.
+        place = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InputError(f"--host {host} is not an address of this machine: {error.strerror}.") from error
+    try:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(address)
+        place.listen(2048)
+    except OSError as error:
+        place.close()
+        raise InputError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port; 0 takes a free one."
+        ) from error
+    return place
+
+
+def _log_to_stderr(*, quiet: bool) -> None:
+    """Write what the service and uvicorn report to standard error; without lines for each request if quiet."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    for name, level in (
+        ("neuralsurv.service", logging.WARNING if quiet else logging.INFO),
+        ("uvicorn", logging.WARNING),
+    ):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(level)
+        logger.propagate = False

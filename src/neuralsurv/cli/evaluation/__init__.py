@@ -1,0 +1,1 @@
+"""Cross-validation for ``neuralsurv evaluate``: folds, scores, and the models to compare with."""

@@ -1,0 +1,100 @@
+"""Output files of a command: never written over another by accident, and never half-written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from neuralsurv.errors import InputError
+from neuralsurv.files.atomic import destination, held_name, obstacle, partial_file, put_in_place
+
+
+def check_new(path: Path, *, force: bool, inputs: tuple[Path | None, ...] = ()) -> Path:
+    """Refuse, before any work is done, a place where a file cannot or must not be written.
+
+    Parameters
+    ----------
+    path : Path
+        Where to write.
+    force : bool
+        Whether a file that is there may be replaced.
+    inputs : tuple of Path
+        Files that are read and must never be replaced.
+    """
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder; name a file in it.")
+    found = obstacle(path)
+    if found is not None:
+        raise InputError(f"{str(path)!r} is {found}, which is never replaced by a file; name a file.")
+    for folder in (path.parent, destination(path).parent):
+        if not folder.is_dir():
+            raise InputError(f"the folder {str(folder)!r} does not exist; make it first.")
+    for source in inputs:
+        if source is not None and path.exists() and source.exists() and path.samefile(source):
+            raise InputError(f"{str(path)!r} is also read by this command; write to another file.")
+    if path.exists() and not force:
+        raise InputError(f"{str(path)!r} exists already; choose another name, or add --force to replace it.")
+    if not os.access(destination(path).parent, os.W_OK):
+        raise InputError(f"the folder {str(destination(path).parent)!r} cannot be written to; choose another one.")
+    return path
+
+
+@contextmanager
+def reserved(path: Path | None, *, force: bool, inputs: tuple[Path | None, ...] = ()) -> Iterator[None]:
+    """Reserve the name of an output while the block runs; another command that wants the same one is refused.
+
+    The system gives the name back when the process ends, however it does.
+
+    Parameters
+    ----------
+    path : Path or None
+        Where to write; None if there is no such output.
+    force, inputs
+        As in :func:`check_new`, which comes first.
+    """
+    if path is None:
+        yield
+        return
+    check_new(path, force=force, inputs=inputs)
+    with held_name(destination(path)) as ours:
+        if not ours:
+            raise InputError(f"{str(path)!r} is being written by another command, or named twice; choose another name.")
+        # It may have been made between the check and the hold.
+        check_new(path, force=force, inputs=inputs)
+        yield
+
+
+@contextmanager
+def replacing(path: Path, *, force: bool) -> Iterator[Path]:
+    """Give a temporary file beside `path` to write to, and move it there at the end if nothing went wrong.
+
+    Parameters
+    ----------
+    path : Path
+        Where to write; symbolic links are followed, and a file that is replaced keeps its mode.
+    force : bool
+        Whether a file that is there may be replaced.
+    """
+    target = destination(path)
+    try:
+        with partial_file(target.parent, private=target.exists()) as (temporary, file):
+            yield temporary
+            put_in_place(temporary, file, target, replace=force)
+    except FileExistsError as error:
+        raise InputError(f"{str(path)!r} was made by another program in the meantime, and was left alone.") from error
+    except OSError as error:
+        raise InputError(f"{str(path)!r} could not be written, and is as it was: {error}.") from error
+
+
+def write_text(path: Path, text: str, *, force: bool) -> None:
+    """Write a text file in UTF-8, whole or not at all."""
+    with replacing(path, force=force) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def file_size(path: Path) -> str:
+    """Return the size of a file in words."""
+    size = path.stat().st_size
+    return f"{size} bytes" if size < 1000 else f"{size / 1e3:.0f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"

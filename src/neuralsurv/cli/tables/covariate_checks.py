@@ -1,0 +1,144 @@
+"""Which covariates a model can use, and notes and warnings on the others."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from neuralsurv.cli.tables.suspect_values import shortened
+from neuralsurv.data.columns import Column
+
+# A text column with more different values than this is hardly one of categories.
+_MANY = 20
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?$")
+
+
+def is_number(values: pd.Series) -> bool:
+    """Return whether a column is numeric; true and false are not."""
+    return pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(values.dtype)
+
+
+def text_categories(columns: Sequence[Column]) -> list[str]:
+    """Return the categories that a model needs as text: a code such as 01 looks like a number and is none."""
+    return [
+        column.name for column in columns if column.kind == "category" and not set(column.levels) <= {"True", "False"}
+    ]
+
+
+def unusable(values: pd.Series) -> str | None:
+    """Return why a column cannot be a covariate, or None if it can.
+
+    These are columns that the estimator would refuse, and text that is clearly a number or a date read wrongly.
+    """
+    present = values.dropna()
+    if len(present) == 0:
+        return "it has no value in any row"
+    if pd.api.types.is_datetime64_any_dtype(values.dtype) or pd.api.types.is_timedelta64_dtype(values.dtype):
+        return "it holds dates; turn it into a number to use it"
+    different = present.nunique()
+    if different == 1:
+        return f"it is {present.iloc[0]} in every row that has a value"
+    if is_number(values):
+        return None
+    if different > max(_MANY, len(values) / 2):
+        return f"it has {different} different texts in {len(values)} rows, like a name{_mostly_numbers(values)}"
+    if present.map(lambda value: isinstance(value, str) and _DATE.match(value) is not None).all():
+        return "it holds dates; turn it into a number to use it"
+    if different > _MANY and _mostly_numbers(values):
+        return f"it would be {different} categories{_mostly_numbers(values)}"
+    return None
+
+
+def drop_unusable(covariates: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Return the columns to leave out, and a sentence for each."""
+    reasons = {str(name): unusable(covariates[name]) for name in covariates.columns}
+    left_out = {name: reason for name, reason in reasons.items() if reason is not None}
+    return list(left_out), [f"left out column {name!r}: {reason}." for name, reason in left_out.items()]
+
+
+def many_levels(covariates: pd.DataFrame) -> list[str]:
+    """Return a warning for each text column with many categories."""
+    found = []
+    for name in covariates.columns:
+        values = covariates[name]
+        different = 0 if is_number(values) else values.nunique()
+        if different > _MANY:
+            found.append(
+                f"column {name!r} is text with {different} levels in {len(values)} rows, and the model sees an "
+                "indicator for each; join the rare ones in the file, or leave the column out: --drop "
+                f"{shlex.quote(str(name))}."
+            )
+    return shortened(found)
+
+
+def remarks(covariates: pd.DataFrame) -> list[str]:
+    """Return notes on columns that may not be used as intended."""
+    found = []
+    for name in covariates.columns:
+        values = covariates[name]
+        suspicion = _mostly_numbers(values)
+        if suspicion:
+            found.append(f"column {name!r} is used as categories{suspicion}.")
+        elif _looks_like_counter(values):
+            found.append(
+                f"column {name!r} is used as a number, but has another whole number in every row; if it is an "
+                f"identifier, add --drop {shlex.quote(str(name))}."
+            )
+    return found
+
+
+def _mostly_numbers(values: pd.Series) -> str:
+    """Return a remark if a text column is mostly numbers, else an empty text."""
+    if is_number(values) or pd.api.types.is_datetime64_any_dtype(values.dtype):
+        return ""
+    text = values.dropna().map(str)
+    numbers = pd.to_numeric(text, errors="coerce").notna()
+    odd = text[~numbers]
+    if len(odd) == 0 or numbers.mean() < 0.5:
+        return ""
+    return (
+        f", since {len(odd)} of its {len(text)} values, such as {odd.iloc[0]!r}, are not numbers (if they mean a "
+        f"missing value, add --missing {odd.iloc[0]!r})"
+    )
+
+
+def _looks_like_counter(values: pd.Series) -> bool:
+    if not is_number(values) or values.isna().any() or len(values) < 20:
+        return False
+    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    return bool(np.isfinite(numbers).all() and (numbers % 1 == 0).all() and len(np.unique(numbers)) == len(numbers))
+
+
+def described(columns: Sequence[Column], covariates: pd.DataFrame) -> list[tuple[str, str, str, str]]:
+    """Return a row for each covariate: its name, how it was read, its gaps, and what the model sees of it.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+        The fitted encoding.
+    covariates : DataFrame
+        The training rows.
+    """
+    rows = []
+    for column in columns:
+        gaps = int(covariates[column.name].isna().sum())
+        if column.kind == "number":
+            kind, seen = "number", "scaled"
+        else:
+            kind = f"{len(column.levels)} categories: {_levels(column.levels)}"
+            count = len(column.shown)
+            seen = "1 indicator" if count == 1 else f"{count} indicators"
+        if column.has_missing:
+            marked = " and marked by an indicator" if column.gap_indicator else "; too few for an indicator"
+            seen += f"; gaps filled with the mean{marked}"
+        rows.append((column.name, kind, f"{gaps} ({gaps / len(covariates):.0%})" if gaps else "none", seen))
+    return rows
+
+
+def _levels(levels: tuple[str, ...]) -> str:
+    shown = ", ".join(levels[:4])
+    return f"{shown}, …" if len(levels) > 4 else shown

@@ -1,0 +1,195 @@
+"""The columns of the outcome as a file has them: values of the event, gaps, rows whose time is 0."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from neuralsurv.data.outcome_advice import half_step, is_word, likely_events, plain_form
+from neuralsurv.data.row_values import rows_phrase
+from neuralsurv.errors import InputError
+from neuralsurv.names import listed, suggestion
+
+ZERO_TIMES = ("half-step", "drop")
+# From here on whole numbers are not exact as floats.
+_LARGEST_WHOLE = 2.0**53
+# Values of an event column that are listed by name.
+_MOST_VALUES = 6
+# With more different values than this, numbers are amounts and no codes.
+_MOST_CODES = 10
+
+
+def labels(values: pd.Series) -> pd.Series:
+    """Return a column as text, whole numbers without a decimal point and gaps as they are."""
+    if pd.api.types.is_float_dtype(values.dtype):
+        present = values.dropna()
+        if (present % 1 == 0).all() and (present.abs() < _LARGEST_WHOLE).all():
+            # As objects: a whole number beside a gap would be mapped as a float.
+            values = values.astype("Int64").astype(object)
+    return values.map(str, na_action="ignore").astype(object).where(values.notna(), None)
+
+
+def event_flags(values: pd.Series, chosen: tuple[str, ...]) -> pd.Series:
+    """Return 1 where an event column means the event, 0 where it holds another value, NaN where it is missing.
+
+    Parameters
+    ----------
+    values : Series
+        The column, as text where values were chosen.
+    chosen : tuple of str
+        What means the event (``--event-value``); if nothing was chosen, the column must hold 0 and 1, or true and
+        false.
+    """
+    text = labels(values)
+    # A cell of spaces or tabs is as empty as one of nothing.
+    blank = text.map(lambda value: isinstance(value, str) and not value.strip()).astype(bool)
+    values, text = (column.mask(blank) if blank.any() else column for column in (values, text))
+    counts = text.value_counts()
+    if not chosen:
+        _check_is_flag(values, counts)
+        return values
+    for value in chosen:
+        if value not in counts.index:
+            raise InputError(
+                f"no row of column {values.name!r} holds {value!r} (--event-value); "
+                f"{suggestion(value, sorted(counts.index))}Its values are {_listed(counts)}."
+            )
+    _refuse_variants(str(values.name), chosen, counts)
+    return text.isin(chosen).astype(float).where(text.notna(), np.nan)
+
+
+def event_note(text: pd.Series, flags: pd.Series) -> str:
+    """Return a sentence on how each value of the event column was read.
+
+    Parameters
+    ----------
+    text : Series
+        The values of the rows that are used, as text.
+    flags : Series
+        What :func:`event_flags` made of them.
+    """
+    event = flags.astype(float) == 1
+    parts = [
+        f"{_listed(text[rows].value_counts())} → {meaning}"
+        for rows, meaning in ((event, "event"), (~event, "censored"))
+        if rows.any()
+    ]
+    return f"{text.name}: {'; '.join(parts)}."
+
+
+def _listed(counts: pd.Series) -> str:
+    """Return the most frequent values with their counts, and how many others there are."""
+    shown = ", ".join(f"{value} ({count})" for value, count in counts.iloc[:_MOST_VALUES].items())
+    others = counts.iloc[_MOST_VALUES:]
+    return shown + (f" and {len(others)} other values ({others.sum()})" if len(others) else "")
+
+
+def _refuse_variants(name: str, chosen: tuple[str, ...], counts: pd.Series) -> None:
+    """Refuse values that differ from those of the event only in how they are written."""
+    meant = {plain_form(value): value for value in chosen}
+    variants = [value for value in counts.index if value not in chosen and plain_form(value) in meant]
+    if variants:
+        first = meant[plain_form(variants[0])]
+        written = ", ".join(f"{value!r} ({_rows(counts[value])})" for value in variants)
+        raise InputError(
+            f"column {name!r} holds {written} beside {first!r} ({_rows(counts[first])}), written differently only in "
+            f"case, spaces, accents or zeros; if they mean the event too, add {_typed(variants)}, otherwise rename "
+            "them in the file."
+        )
+
+
+def _typed(values: Sequence[str]) -> str:
+    return " ".join(f"--event-value {shlex.quote(value)}" for value in values)
+
+
+def _rows(count: int) -> str:
+    return f"{count} row" if count == 1 else f"{count} rows"
+
+
+def _check_is_flag(values: pd.Series, counts: pd.Series) -> None:
+    """Refuse a column of words, or of codes other than 0 and 1, and say what to type."""
+    if pd.api.types.is_bool_dtype(values.dtype) or set(counts.index) <= {"True", "False"}:
+        return
+    words = sorted(value for value in counts.index if is_word(value))
+    if words:
+        raise InputError(
+            f"column {values.name!r} holds words ({listed(words)}); say which of them mean the event, "
+            f"for example {_typed(likely_events(words))}."
+        )
+    found = {float(value): value for value in counts.index}
+    if set(found) <= {0.0, 1.0} or len(found) > _MOST_CODES:
+        # Amounts are refused with the other checks of the outcome.
+        return
+    highest = found[max(found)]
+    r = "R codes censored as 1 and the event as 2; " if set(found) == {1.0, 2.0} else ""
+    raise InputError(
+        f"column {values.name!r} must be 0/1 or true/false, but holds {_listed(counts.sort_index())}; {r}say which "
+        f"value means the event: --event-value {highest}."
+    )
+
+
+def refuse_gaps(frame: pd.DataFrame, columns: Sequence[str]) -> None:
+    """Refuse rows that lack a value of the outcome."""
+    for name in columns:
+        gone = frame[name].isna().to_numpy()
+        if gone.any():
+            raise InputError(
+                f"column {name!r} is missing (NaN) in {rows_phrase(gone)}; fill them in, or leave these rows out: "
+                "--drop-missing-outcome."
+            )
+
+
+def without_zero_times(frame: pd.DataFrame, time: str, wanted: str | None, *, dates: bool) -> tuple[pd.DataFrame, str]:
+    """Return a table without rows whose time is 0, and a note on what was done to them (empty if there are none).
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The table.
+    time : str
+        The column of the time.
+    wanted : str or None
+        One of ``ZERO_TIMES``; such rows are refused if None.
+    dates : bool
+        Whether the time was counted between two dates.
+    """
+    if wanted is not None and wanted not in ZERO_TIMES:
+        raise InputError(f"--zero-times {wanted!r} is not known; use {' or '.join(ZERO_TIMES)}.")
+    if not pd.api.types.is_numeric_dtype(frame[time].dtype):
+        return frame, ""
+    times = frame[time].to_numpy(dtype=np.float64, na_value=np.nan)
+    if (times < 0).any():
+        why = "the end date lies before the start date" if dates else "a duration starts at 0"
+        where = _in_file(frame, times < 0)
+        raise InputError(f"column {time!r} is negative in {where}: {why}; correct or drop these rows.")
+    zero = times == 0
+    if not zero.any():
+        return frame, ""
+    step = half_step(times[np.isfinite(times)])
+    if wanted is None:
+        why = ": both dates are the same" if dates else ""
+        raise InputError(
+            f"column {time!r} is 0 in {_in_file(frame, zero)}{why}; a row must be observed for some time. Add half of "
+            f"the smallest step between times, {step:g}, to these rows: --zero-times half-step; or leave them out: "
+            "--zero-times drop."
+        )
+    if wanted == "drop":
+        if zero.all():
+            raise InputError(f"column {time!r} is 0 in every row; nothing is left.")
+        note = f"left out {int(zero.sum())} of {len(frame)} rows, in which {time!r} is 0 (--zero-times drop)."
+        return frame[~zero], note
+    note = (
+        f"added {step:g}, half of the smallest step between times, to {int(zero.sum())} of {len(frame)} rows, in which "
+        f"{time!r} is 0 (--zero-times half-step)."
+    )
+    return frame.assign(**{time: np.where(zero, step, times)}), note
+
+
+def _in_file(frame: pd.DataFrame, rows: np.ndarray) -> str:
+    """Name rows by their place in the file, from which some may have been left out."""
+    found = np.zeros(int(frame.index.max()) + 1, dtype=bool)
+    found[frame.index[rows]] = True
+    return rows_phrase(found)

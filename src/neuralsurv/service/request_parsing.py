@@ -1,0 +1,90 @@
+"""Requests parsed and checked; their size is checked before their contents.
+
+A megabyte can hold half a million people. What is too much is refused by its number, so that no request makes the
+service collect more than a few errors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from neuralsurv.errors import InputError
+from neuralsurv.names import check_known
+from neuralsurv.service.covariates import Covariate
+from neuralsurv.service.limits import FARTHEST, Limits
+from neuralsurv.service.people_table import check_names, shortened
+from neuralsurv.service.problems import validation_sentence
+from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
+
+
+def read_request(body: bytes, limits: Limits, covariates: Sequence[Covariate]) -> PredictRequest:
+    """Parse and check a request.
+
+    Parameters
+    ----------
+    body : bytes
+        JSON.
+    limits : Limits
+        How much may be asked for.
+    covariates : sequence of Covariate
+        The covariates of the model.
+    """
+    try:
+        content = json.loads(body, object_pairs_hook=_names_once)
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, "the body is not valid JSON.") from error
+    _check_amounts(content, limits, covariates)
+    try:
+        return PredictRequest.model_validate(content)
+    except ValidationError as error:
+        raise InputError(validation_sentence(error)) from None
+
+
+def _names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, which may hold a name twice; one of the two values would be lost in silence."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise InputError(f"{shortened(name)!r} is given twice in the same object; give it once.")
+        found[name] = value
+    return found
+
+
+def _check_amounts(content: Any, limits: Limits, covariates: Sequence[Covariate]) -> None:
+    """Refuse what is too much; what has the wrong form is left to the schema."""
+    if not isinstance(content, dict):
+        return
+    for name in content:
+        # The schema would refuse it too, but with an error for each name.
+        check_known(shortened(name), tuple(PredictRequest.model_fields), what="field")
+    people, times = (content[name] if isinstance(content.get(name), list) else [] for name in ("people", "times"))
+    for name, values, most in (("people", people, limits.people), ("times", times, limits.times)):
+        if len(values) > most:
+            raise InputError(f"{name}: there are {len(values)}; send at most {most} at a time.")
+    if len(people) * len(times) > limits.cells:
+        raise InputError(
+            f"{len(people)} people at {len(times)} times are {len(people) * len(times)} values of each quantity; ask "
+            f"for at most {limits.cells} at a time."
+        )
+    check_names([person for person in people if isinstance(person, dict)], covariates)
+
+
+def check_times(asked: PredictRequest, last: float) -> None:
+    """Refuse a request that lacks times, or whose times lie so far beyond `last` that nothing can be said of them."""
+    along = [name for name in asked.quantities if name in ALONG_TIMES]
+    if along and not asked.times:
+        raise InputError(f"times: {along[0]} needs at least one time.")
+    for name, values in (("times", asked.times), ("horizon", [asked.horizon]), ("given", [asked.given])):
+        far = [value for value in values if value is not None and value > FARTHEST * last]
+        if far:
+            raise InputError(
+                f"{name}: {far[0]:g} lies beyond {FARTHEST * last:g}, {FARTHEST:g} times the last training time; ask "
+                "for earlier times."
+            )

@@ -1,0 +1,154 @@
+"""``neuralsurv evaluate``, its scores recomputed by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import KaplanMeierFitter
+from sksurv.metrics import concordance_index_censored
+
+from cli.run_command import QUICK, cohort_file, refused, run
+from neuralsurv.cli.evaluation.folds import fold_tables, make_folds
+from neuralsurv.cli.evaluation.ridge_cox import fit_ridge_cox
+from neuralsurv.data.features import Encoding
+from neuralsurv.data.outcome import Outcome
+
+ROLES = ("--time", "years", "--event", "died")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return cohort_file(tmp_path_factory.mktemp("cohort"), n=60)
+
+
+@pytest.fixture(scope="module")
+def found(table):
+    ended = run("evaluate", table, *ROLES, "--folds", 3, "--json", *QUICK)
+    assert ended.code == 0, ended.err
+    assert ended.err == ""
+    return ended.json
+
+
+def brier_by_hand(train, test, curve, grid):
+    """The integrated Brier score of one curve for everybody, from its definition; no two times are the same here."""
+    censoring = KaplanMeierFitter().fit(train.time, ~train.event)
+    later = 1 / censoring.predict(grid).to_numpy()
+    sooner = 1 / censoring.predict(test.time - 1e-9).to_numpy()
+    alive = test.time[:, None] > grid
+    dead = ~alive & test.event[:, None]
+    error = np.where(alive, (1 - curve) ** 2 * later, np.where(dead, curve**2 * sooner[:, None], 0.0))
+    return np.trapezoid(error.mean(0), grid) / (grid[-1] - grid[0])
+
+
+def test_scores_of_kaplan_meier_and_cox_by_hand(table, found):
+    frame = pd.read_csv(table).drop(columns=["name", "clinic"])
+    outcome = Outcome.from_frame(frame, "years", "died")
+    covariates = frame.drop(columns=["years", "died"])
+    horizon = found["horizon"]
+    grid = np.linspace(horizon / 100, horizon, 100)
+    scores = {(score["fold"], score["method"]): score for score in found["scores"]}
+    for fold in make_folds(outcome, None, 3, 1, seed=0):
+        train, test = outcome.select(fold.train), outcome.select(fold.test)
+        curve = KaplanMeierFitter().fit(train.time, train.event).survival_function_at_times(grid).to_numpy()
+        expected = brier_by_hand(train, test, curve, grid)
+        ours = scores[fold.number, "Kaplan–Meier"]
+        assert ours["integrated_brier_score"] == pytest.approx(expected, rel=1e-6)
+        assert ours["concordance"] == 0.5
+        train_x, test_x, _ = fold_tables(covariates, fold)
+        encoding = Encoding.fit(train_x, train.risk_weight(), events=train.event_weight())
+        risk = encoding.transform(test_x) @ fit_ridge_cox(encoding.transform(train_x), train, 0.1).coefficients
+        harrell = concordance_index_censored(test.event, test.time, risk)[0]
+        # Hazards are proportional, so Antolini's index is Harrell's.
+        assert scores[fold.number, "ridge Cox"]["concordance"] == pytest.approx(harrell)
+
+
+def test_summary_is_that_of_the_folds(found):
+    values = [score["concordance"] for score in found["scores"] if score["method"] == "NeuralSurv"]
+    assert len(values) == 3
+    mean = found["methods"]["NeuralSurv"]["concordance"]
+    assert mean["mean"] == pytest.approx(np.mean(values))
+    assert mean["sd"] == pytest.approx(np.std(values, ddof=1))
+    cox = [score["concordance"] for score in found["scores"] if score["method"] == "ridge Cox"]
+    gap = found["difference_to_ridge_cox"]["concordance"]
+    assert gap["mean"] == pytest.approx(np.mean(values) - np.mean(cox))
+    assert gap["standard_error"] == pytest.approx(np.std(np.subtract(values, cox), ddof=1) / np.sqrt(3))
+    # Age is what matters in this cohort, and all but Kaplan–Meier find it.
+    assert mean["mean"] > 0.65
+    assert 0 <= found["methods"]["NeuralSurv"]["d_calibration_p"] <= 1
+
+
+def test_the_table_and_the_file(table, tmp_path, monkeypatch, found):
+    monkeypatch.setenv("COLUMNS", "140")
+    out = tmp_path / "scores.csv"
+    ended = run("evaluate", table, *ROLES, "--folds", 3, "--out", out, *QUICK)
+    assert "3-fold cross-validation: 60 rows" in ended.out
+    line = next(line for line in ended.out.splitlines() if line.strip().startswith("Kaplan–Meier"))
+    assert line.split()[1:3] == ["0.5000", "(0.0000)"]
+    assert "NeuralSurv − ridge Cox, concordance: " in ended.out
+    written = pd.read_csv(out)
+    expected = [score["concordance"] for score in found["scores"]]
+    np.testing.assert_allclose(written["concordance"], expected)
+    assert "exists already" in refused("evaluate", table, *ROLES, "--out", out)
+
+
+def test_subjects_late_entry_and_rare_categories(tmp_path):
+    frame = pd.read_csv(cohort_file(tmp_path, n=60)).drop(columns=["name", "clinic", "dose"])
+    frame["seen"] = 0.25 * frame["years"]
+    frame["who"] = np.repeat(np.arange(30), 2)
+    frame["stage"] = ["I"] + ["II", "III"] * 29 + ["III"]
+    # Two people of one family each.
+    path = tmp_path / "late.csv"
+    frame.to_csv(path, index=False)
+    columns = (*ROLES, "--entry", "seen", "--id", "who", "--folds", 2, "--repeats", 2)
+    ended = run("evaluate", path, *columns, "--json", *QUICK)
+    assert ended.code == 0, ended.err
+    found = ended.json
+    assert found["horizon"] is None
+    assert found["methods"]["NeuralSurv"]["integrated_brier_score"]["mean"] is None
+    assert len(found["scores"]) == 3 * 2 * 2
+    assert any(note.startswith("with late entry only concordance and D-calibration") for note in found["notes"])
+    rare = next(note for note in found["notes"] if note.startswith("column 'stage'"))
+    assert "1 test cells held a category or a gap" in rare
+    subjects = run("evaluate", path, *columns[:-2], *QUICK, "--seed", 3)
+    assert "integrated Brier" not in subjects.out
+
+
+def test_warnings_are_counted(table):
+    ended = run("evaluate", table, *ROLES, "--folds", 2, "--json", *QUICK, "--set", "max_sweeps=1")
+    assert any(
+        text.startswith("in 2 of 2 fits of NeuralSurv: the variational sweeps stopped")
+        for text in ended.json["warnings"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--folds", "50"), "too few for 50 folds"),
+        (("--horizon", "1000"), "--horizon 1000 cannot be scored in every fold; give a time above 0 and up to "),
+        (("--cox-penalty", "-1"), "the penalty of the ridge Cox model is -1.0"),
+        (("--set", "nothing=1"), "there is no setting 'nothing'"),
+    ],
+)
+def test_wrong_plans(table, arguments, message):
+    assert message in refused("evaluate", table, *ROLES, *QUICK, *arguments)
+
+
+def test_an_interrupt_inside_a_fit_ends_the_whole_work(table, monkeypatch):
+    """The estimator keeps what it has when it is interrupted, so the command must not go on with the next fold."""
+    from neuralsurv import NeuralSurv
+
+    fit, fits = NeuralSurv.fit, []
+
+    def interrupted(self, *arguments, **options):
+        fit(self, *arguments, **options)
+        self.fitted_ = replace(self.fitted_, diagnostics=replace(self.diagnostics_, interrupted=True))
+        fits.append(self)
+        return self
+
+    monkeypatch.setattr(NeuralSurv, "fit", interrupted)
+    ended = run("evaluate", table, *ROLES, "--folds", 2, "--quiet", *QUICK)
+    assert ended.code == 130
+    assert ended.err == "error: interrupted; nothing was written.\n"
+    assert len(fits) == 1
