@@ -16,13 +16,12 @@ import pytest
 
 import neuralsurv
 from docs_extensions.docstrings import ReadableDocstrings, as_markdown
-from neuralsurv import NeuralSurv, errors, metrics
+from neuralsurv import NeuralSurv, OwnNetwork, PaperNeuralSurv, errors, metrics
 from neuralsurv.data import simulate
 from neuralsurv.data.outcome import Outcome
-from neuralsurv.estimator.diagnostics import Diagnostics
 from neuralsurv.estimator.fitted import Fitted
 from neuralsurv.estimator.summary import Summary
-from neuralsurv.inference import choices as presets
+from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.prediction import prediction
 
 ROOT = Path(__file__).parents[1]
@@ -78,7 +77,7 @@ def test_the_top_level_names_are_in_the_reference(documented):
     assert {f"neuralsurv.{name}" for name in names} <= documented
 
 
-@pytest.mark.parametrize("module", [errors, prediction, presets, simulate], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [errors, prediction, simulate], ids=lambda module: module.__name__)
 def test_every_name_of_the_public_modules_is_in_the_reference(documented, module):
     names = public(module)
     assert names
