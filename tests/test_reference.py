@@ -94,6 +94,7 @@ def test_every_metric_is_in_the_reference(documented):
     ("owner", "path"),
     [
         (NeuralSurv, "neuralsurv.NeuralSurv"),
+        (OwnNetwork, "neuralsurv.OwnNetwork"),
         (prediction.Prediction, "neuralsurv.prediction.prediction.Prediction"),
         (Outcome, "neuralsurv.data.outcome.Outcome"),
         (Summary, "neuralsurv.estimator.summary.Summary"),
@@ -107,6 +108,10 @@ def test_every_public_method_is_in_the_reference(documented, owner, path):
     missing = [name for name in names if f"{path}.{name}" not in documented]
     assert missing == []
     assert path in documented
+
+
+def test_the_methods_of_the_second_estimator_are_documented_with_the_first():
+    assert set(members(PaperNeuralSurv)) <= set(members(NeuralSurv))
 
 
 def test_what_a_fit_leaves_behind_is_in_the_reference(documented):
