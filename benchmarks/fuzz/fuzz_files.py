@@ -1,7 +1,7 @@
 """Model files that were damaged or forged: the reader gives a model that predicts, or one of our errors.
 
-A file is damaged in its bytes, or its header and its arrays are changed and the whole is signed anew, as somebody would
-who wants the reader to believe it.
+A file is damaged in its bytes, or its header and its arrays are changed and the whole is signed again, as a
+forger would do.
 """
 
 from __future__ import annotations

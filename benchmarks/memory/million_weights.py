@@ -1,6 +1,6 @@
 """How much time and memory a fit of a network of a million weights takes, in a process of its own.
 
-A network of dense layers, given as a module of the user's, all of whose weights are Bayesian, is fitted to a simulated
+A network of dense layers, given as a custom module, all of whose weights are Bayesian, is fitted to a simulated
 cohort with the default model; then curves with bands are predicted for a few people. One line of JSON goes to the file
 given by ``--out``. Run as ``python benchmarks/memory/million_weights.py``; ``--width 100`` makes it quick.
 """

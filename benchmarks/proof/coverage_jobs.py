@@ -44,7 +44,7 @@ PRESETS: dict[str, Callable[..., NeuralSurv | PaperNeuralSurv]] = {
     "default": NeuralSurv,
     "paper": partial(PaperNeuralSurv, hidden=PAPER_LAYERS),
 }
-# What stored digests hold of networks of the user's own, which the study has none of.
+# Stored digests also hold the training of custom networks, which this study does not use.
 _OWN_NETWORKS = {"epochs": 50, "learning_rate": 2e-3}
 
 PEOPLE = 100
