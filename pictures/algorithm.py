@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from neuralsurv import NeuralSurv
+from neuralsurv import PaperNeuralSurv
 from neuralsurv.data.simulate import SimulatedCohort, lognormal_cohort
 from neuralsurv.errors import CollapseWarning
 from neuralsurv.model.augmentation import log_thinning, polya_gamma_mean
@@ -63,9 +63,9 @@ def draw_bound(out: Path) -> Path:
     return save(figure, out / "algorithm_bound.png")
 
 
-def sweep_plainly(cohort: SimulatedCohort) -> NeuralSurv:
-    """Fit the paper preset with one hidden layer and sweeps as printed, without shortcuts."""
-    model = NeuralSurv("paper", hidden=(16,), accelerate=False, random_state=0, verbose=False)
+def sweep_plainly(cohort: SimulatedCohort) -> PaperNeuralSurv:
+    """Fit the paper's model with one hidden layer and sweeps as printed, without shortcuts."""
+    model = PaperNeuralSurv(hidden=(16,), accelerate=False, random_state=0, verbose=False)
     with warnings.catch_warnings():
         # It collapses on this cohort, which is what the picture shows.
         warnings.simplefilter("ignore", CollapseWarning)
@@ -73,13 +73,13 @@ def sweep_plainly(cohort: SimulatedCohort) -> NeuralSurv:
 
 
 def draw_sweeps(out: Path, size: int = 80) -> Path:
-    """Draw the ELBO of the paper preset after each sweep, and the curves of the posterior."""
+    """Draw the ELBO of the paper's method after each sweep, and the curves of the posterior."""
     cohort = lognormal_cohort(size, seed=0)
     model = sweep_plainly(cohort)
     figure, rows = panels(2)
     elbo, curves = rows[0]
     model.plot_elbo(ax=elbo)
-    label(elbo, "paper preset: ELBO", "sweep", "nats")
+    label(elbo, "PaperNeuralSurv: ELBO", "sweep", "nats")
     times = np.linspace(0, END, 81)
     people = two_people(cohort)
     model.plot_survival(people, times, level=LEVEL, ax=curves)

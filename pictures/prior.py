@@ -1,4 +1,4 @@
-"""Draws from the priors of the two presets."""
+"""Draws from the priors of the two models."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from neuralsurv import NeuralSurv
 from neuralsurv.data.simulate import SimulatedCohort
-from neuralsurv.inference.choices import DEFAULT, PAPER
+from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_prior
+from neuralsurv.inference.paper.settings import PaperSettings
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import hazard
 from neuralsurv.model.network import MLP
@@ -21,6 +22,7 @@ from neuralsurv.posterior.gaussian import Draws
 from pictures.sheet import BLUE, label, panels, save
 
 DRAWS = 25
+DEFAULT, PAPER = DefaultSettings(), PaperSettings()
 
 
 def default_prior(model: NeuralSurv, count: int, seed: int) -> Draws:

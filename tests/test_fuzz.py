@@ -55,7 +55,7 @@ def test_a_strange_exception_is_broken(fuzz, monkeypatch):
     def fails(*_, **__):
         raise KeyError("inside")
 
-    monkeypatch.setattr(fuzz_cohort, "canonical_rows", fails)
+    monkeypatch.setattr(fuzz_cohort, "canonical_cohort", fails)
     with pytest.raises(KeyError, match="inside"):
         fuzz.run_case(ordinary(fuzz))
 
@@ -65,13 +65,13 @@ def test_a_strange_warning_is_broken(fuzz, monkeypatch):
 
     import fuzz_cohort
 
-    original = fuzz_cohort.canonical_rows
+    original = fuzz_cohort.canonical_cohort
 
     def warns(rows):
         warnings.warn("divide by zero", RuntimeWarning, stacklevel=1)
         return original(rows)
 
-    monkeypatch.setattr(fuzz_cohort, "canonical_rows", warns)
+    monkeypatch.setattr(fuzz_cohort, "canonical_cohort", warns)
     with pytest.raises(fuzz_cohort.BrokenPromiseError, match="a warning that is not ours: RuntimeWarning"):
         fuzz.run_case(ordinary(fuzz))
 

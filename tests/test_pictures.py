@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import torch
 from matplotlib import pyplot
-from neuralsurv.inference.choices import DEFAULT
 from scipy.integrate import quad
 from scipy.stats import norm
 from torch.nn.functional import logsigmoid
 
 from neuralsurv import NeuralSurv
 from neuralsurv.data.simulate import lognormal_cohort
+from neuralsurv.inference.default.settings import DefaultSettings
 from pictures.algorithm import (
     bound_curvature,
     draw_bound,
@@ -60,7 +60,7 @@ def test_draws_of_the_default_prior_lie_around_the_crude_rate(model):
     share = torch.sigmoid(model.posterior_.g_draws(draws, time, x))[:, 0]
     # The median of 400 draws; g there has a spread of about 3, so the median one of about 0.2 in g.
     middle = float(torch.logit(share).median())
-    assert abs(middle + np.log(DEFAULT.headroom - 1)) < 1.2
+    assert abs(middle + np.log(DefaultSettings().headroom - 1)) < 1.2
 
 
 def test_the_papers_prior_is_a_step_and_its_curves_fall():

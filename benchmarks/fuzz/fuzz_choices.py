@@ -1,4 +1,4 @@
-"""PaperChoices that are read off a string of bytes, one after the other.
+"""Choices that are read off a string of bytes, one after the other.
 
 A case is a string of bytes that hypothesis makes and shrinks, which costs a tenth of one draw for each choice, so that
 making a case is not dearer than running it. Bytes that are missing count as zero, and every list of options has its
@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 Option = TypeVar("Option")
 
 
-class PaperChoices:
-    """PaperChoices off a string of bytes."""
+class ByteChoices:
+    """Choices off a string of bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -36,7 +36,7 @@ class PaperChoices:
         return self.below(count) == count - 1
 
     def cells(self, rows: int, pool: Sequence[Any]) -> list[Any]:
-        """Return so many of the options, with repetitions."""
+        """Return one of the options for every row."""
         return [self.one(pool) for _ in range(rows)]
 
     def number(self) -> float:

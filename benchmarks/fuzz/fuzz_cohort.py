@@ -13,8 +13,9 @@ import pandas as pd
 from fuzz_faults import faults, judged
 from fuzz_inputs import Recipe, covariates, outcome
 
-from neuralsurv import NeuralSurv
-from neuralsurv.data.canonical import Rows, canonical_rows
+from neuralsurv import NeuralSurv, PaperNeuralSurv
+from neuralsurv.data.canonical import canonical_cohort
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.episodes import check_episodes
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.table import read_table
@@ -23,6 +24,7 @@ from neuralsurv.prediction.prediction import Prediction
 from neuralsurv.prediction.predictor import Predictor
 
 SLACK = 1e-9
+ESTIMATORS = {"default": NeuralSurv, "paper": PaperNeuralSurv}
 
 
 class BrokenPromiseError(AssertionError):
@@ -72,7 +74,7 @@ def read_only(recipe: Recipe) -> dict[str, int]:
     """Take a cohort up to the numbers that a fit would see, and new rows through the same encoding."""
     X, y, more = _inputs(recipe)
 
-    def numbers() -> tuple[Encoding, Rows]:
+    def numbers() -> tuple[Encoding, Cohort]:
         given = dict.fromkeys(("time", "event", "entry", "weight", "id")) | more
         frame, checked, subject, _ = read_table(X, y, given)
         present = checked.weight > 0
@@ -88,19 +90,19 @@ def read_only(recipe: Recipe) -> dict[str, int]:
         encoding.check_flat()
         x = encoding.transform(frame)
         scale = checked.time.max()
-        return encoding, canonical_rows(
-            Rows(checked.time / scale, checked.event, checked.entry / scale, checked.weight, x)
+        return encoding, canonical_cohort(
+            Cohort.of(checked.time / scale, checked.event, checked.entry / scale, checked.weight, x)
         )
 
     made, error = attempt(numbers)
     _check_refusal(recipe, error)
     if error is not None:
         return {"refused": 1}
-    encoding, rows = made
-    for name, values in (("time", rows.time), ("entry", rows.entry), ("weight", rows.weight), ("x", rows.x)):
-        if not np.isfinite(values).all():
+    encoding, cohort = made
+    for name in ("time", "entry", "weight", "x"):
+        if not np.isfinite(getattr(cohort, name).numpy()).all():
             raise BrokenPromiseError(f"{name} is not finite after it was read")
-    if not ((rows.entry < rows.time).all() and (rows.entry >= 0).all() and (rows.time <= 1).all()):
+    if not ((cohort.entry < cohort.time).all() and (cohort.entry >= 0).all() and (cohort.time <= 1).all()):
         raise BrokenPromiseError("scaled rows do not lie in [0, 1]")
     counts = {"accepted": 1}
     for ask in recipe["asks"]:
@@ -116,8 +118,9 @@ def fit_and_ask(recipe: Recipe) -> dict[str, int]:
     """Fit a cohort and ask for predictions."""
     X, y, more = _inputs(recipe)
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in recipe["settings"].items()}
-    model = NeuralSurv(**settings, verbose=False, random_state=0)
-    _, error = attempt(lambda: model.fit(X, y, **more))
+    model = ESTIMATORS[settings.pop("preset")](**settings, verbose=False, random_state=0)
+    arguments = {"sample_weight" if name == "weight" else name: value for name, value in more.items()}
+    _, error = attempt(lambda: model.fit(X, y, **arguments))
     _check_refusal(recipe, error)
     if error is not None:
         return {"refused" if isinstance(error, InputError) else "gave up": 1}
@@ -197,7 +200,7 @@ def _usual(times: Any) -> bool:
     return isinstance(times, list) and len(times) > 0 and all(isinstance(time, float) for time in times)
 
 
-def _ask(model: NeuralSurv, recipe: Recipe, ask: dict[str, Any]) -> bool:
+def _ask(model: NeuralSurv | PaperNeuralSurv, recipe: Recipe, ask: dict[str, Any]) -> bool:
     """Ask for one prediction; return whether it was answered."""
     X, times, what = changed(recipe, ask), _times(ask["times"]), ask["what"]
     first = times[0] if isinstance(times, list) and times else times
@@ -239,7 +242,7 @@ def _looked_at(given: Any) -> Any:
     return given
 
 
-def _check_given(what: str, given: Any, X: Any, times: Any, model: NeuralSurv) -> None:
+def _check_given(what: str, given: Any, X: Any, times: Any, model: NeuralSurv | PaperNeuralSurv) -> None:
     rows = len(X) if hasattr(X, "__len__") and not isinstance(X, dict) else None
     if isinstance(X, dict):
         rows = len(next(iter(X.values())))

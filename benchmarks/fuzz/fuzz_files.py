@@ -1,7 +1,7 @@
 """Model files that were damaged or forged: the reader gives a model that predicts, or one of our errors.
 
-A file is damaged in its bytes, or its header and its arrays are changed and the whole is signed anew, as somebody would
-who wants the reader to believe it.
+A file is damaged in its bytes, or its header and its arrays are changed and the whole is signed again, as a
+forger would do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzz_choices import PaperChoices
+from fuzz_choices import ByteChoices
 from fuzz_cohort import BrokenPromiseError, attempt
 
 import neuralsurv
@@ -41,15 +41,8 @@ _CODE = (
 _SETTINGS: dict[str, dict[str, Any]] = {
     "default": {"hidden": (), "average": False, "quadrature_points": 2, "max_sweeps": 3, "draws": 4},
     "mixture": {"hidden": (), "average": True, "quadrature_points": 2, "max_sweeps": 3, "draws": 4},
-    "paper": {"preset": "paper", "hidden": (2,), "starts": 1, "quadrature_points": 5, "max_sweeps": 3, "draws": 4},
-    "drawn": {
-        "preset": "paper",
-        "hidden": (1,),
-        "starts": 1,
-        "quadrature_points": 5,
-        "inference": "importance",
-        "draws": 4,
-    },
+    "paper": {"hidden": (2,), "starts": 1, "quadrature_points": 5, "max_sweeps": 3, "draws": 4},
+    "drawn": {"hidden": (1,), "starts": 1, "quadrature_points": 5, "draws": 4},
 }
 # The first time that a model is opened, modules are imported; after that nothing may be run.
 _watch: dict[str, Any] = {"on": False, "seen": [], "hooked": False}
@@ -71,8 +64,14 @@ def originals() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, settings in _SETTINGS.items():
-            model = neuralsurv.NeuralSurv(**settings, verbose=False, random_state=0)
-            model.fit(X, ([1.0, 2.0, 3.0, 4.0, 5.0], [1, 0, 1, 1, 0]))
+            paper = name in ("paper", "drawn")
+            estimator = neuralsurv.PaperNeuralSurv if paper else neuralsurv.NeuralSurv
+            model = estimator(**settings, verbose=False, random_state=0)
+            y = ([1.0, 2.0, 3.0, 4.0, 5.0], [1, 0, 1, 1, 0])
+            if name == "drawn":
+                model.fit_exact(X, y, chains=2, warmup=1, thin=1)
+            else:
+                model.fit(X, y)
             path = Path(folder) / "model"
             model.save(path)
             files[name] = path.read_bytes()
@@ -141,7 +140,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, part in inner for place in _places(part, (*path, key)))]
 
 
-def _put(pick: PaperChoices, header: dict[str, Any]) -> str:
+def _put(pick: ByteChoices, header: dict[str, Any]) -> str:
     places = _places(header)[1:]
     place = places[(pick.below(256) * 256 + pick.below(256)) % len(places)]
     target: Any = header
@@ -160,7 +159,7 @@ def _put(pick: PaperChoices, header: dict[str, Any]) -> str:
     return "field changed"
 
 
-def _spoil_array(pick: PaperChoices, outer: dict[str, Any], body: bytes) -> bytes:
+def _spoil_array(pick: ByteChoices, outer: dict[str, Any], body: bytes) -> bytes:
     names = [name for name in outer if name != "__metadata__"]
     entry = outer[names[pick.below(len(names))]]
     start, stop = entry["data_offsets"]
@@ -180,7 +179,7 @@ def _spoil_array(pick: PaperChoices, outer: dict[str, Any], body: bytes) -> byte
 
 def damaged(data: bytes) -> tuple[str, bytes]:
     """Return how a file was damaged, and the file."""
-    pick = PaperChoices(data)
+    pick = ByteChoices(data)
     whole = originals()[pick.one(tuple(_SETTINGS))]
     way = pick.below(8)
     if way in (0, 1, 2, 3, 4):

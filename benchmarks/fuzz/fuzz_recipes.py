@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fuzz_choices import PaperChoices
+from fuzz_choices import ByteChoices
 from fuzz_inputs import CONTAINERS, FORMS, NULLABLE, NUMBERS, TYPES, Recipe
 
 _TAME = (0.0, 1.0, 2.0, -1.0, 0.5, 3.0, 7.25, -2.5, 10.0, 4.0)
@@ -69,11 +69,11 @@ def _varied(cells: list[Any]) -> list[Any]:
     return [*cells[:-1], 100.0] if len(set(map(str, cells))) == 1 else cells
 
 
-def _column(pick: PaperChoices, name: Any, rows: int) -> dict[str, Any]:
+def _column(pick: ByteChoices, name: Any, rows: int) -> dict[str, Any]:
     return {"name": name, "type": "float64", "cells": _varied(pick.cells(rows, _TAME))}
 
 
-def _settings(pick: PaperChoices) -> dict[str, Any]:
+def _settings(pick: ByteChoices) -> dict[str, Any]:
     preset = pick.one(("default", "paper"))
     settings = {"preset": preset, "draws": pick.one((4, 1, 2, 8)), **_SMALL[preset]}
     if pick.rarely(4):
@@ -83,7 +83,7 @@ def _settings(pick: PaperChoices) -> dict[str, Any]:
     return settings
 
 
-def ordinary(pick: PaperChoices) -> Recipe:
+def ordinary(pick: ByteChoices) -> Recipe:
     """Make a small cohort without a fault."""
     rows = pick.one((5, 4, 6, 3, 8, 2, 12))
     columns = [_column(pick, f"x{k}", rows) for k in range(1 + pick.below(3))]
@@ -103,7 +103,7 @@ def ordinary(pick: PaperChoices) -> Recipe:
     }
 
 
-def _one(pick: PaperChoices, recipe: Recipe) -> dict[str, Any]:
+def _one(pick: ByteChoices, recipe: Recipe) -> dict[str, Any]:
     """Return one of the columns."""
     return recipe["columns"][pick.below(len(recipe["columns"]))]
 
@@ -112,14 +112,14 @@ def _rows(recipe: Recipe) -> int:
     return len(recipe["outcome"]["time"]["cells"])
 
 
-def _some(pick: PaperChoices, cells: list[Any], put: tuple[Any, ...]) -> None:
+def _some(pick: ByteChoices, cells: list[Any], put: tuple[Any, ...]) -> None:
     """Put new values into some of the cells, in place."""
     if cells:
         for _ in range(1 + pick.below(3)):
             cells[pick.below(len(cells))] = pick.one(put)
 
 
-def _type(pick: PaperChoices, recipe: Recipe) -> None:
+def _type(pick: ByteChoices, recipe: Recipe) -> None:
     column = _one(pick, recipe)
     column["type"] = pick.one(TYPES)
     if column["type"] in ("str", "string", "category", "string[pyarrow]"):
@@ -128,7 +128,7 @@ def _type(pick: PaperChoices, recipe: Recipe) -> None:
         column["cells"] = pick.cells(_rows(recipe), (1.0, 2, {"decimal": "1.5"}, {"fraction": "1/3"}, 10**30))
 
 
-def _matrix(pick: PaperChoices, recipe: Recipe) -> None:
+def _matrix(pick: ByteChoices, recipe: Recipe) -> None:
     recipe["container"] = pick.one(("array", "array", *CONTAINERS))
     recipe["layout"] = pick.one(("plain", "fortran", "strided", "reversed", "big endian", "read-only"))
     kind = pick.one(("float64", *NUMBERS, "bool", "str"))
@@ -136,116 +136,116 @@ def _matrix(pick: PaperChoices, recipe: Recipe) -> None:
         column["type"] = kind
 
 
-def _gap(pick: PaperChoices, recipe: Recipe) -> None:
+def _gap(pick: ByteChoices, recipe: Recipe) -> None:
     column = _one(pick, recipe)
     column["type"] = pick.one(("float64", *NULLABLE, "category", "str", "object"))
     _some(pick, column["cells"], (None,))
 
 
-def _infinite(pick: PaperChoices, recipe: Recipe) -> None:
+def _infinite(pick: ByteChoices, recipe: Recipe) -> None:
     _some(pick, _one(pick, recipe)["cells"], ("inf", "-inf", "nan"))
 
 
-def _extreme(pick: PaperChoices, recipe: Recipe) -> None:
+def _extreme(pick: ByteChoices, recipe: Recipe) -> None:
     column = _one(pick, recipe)
     rows = len(column["cells"])
     column["cells"] = pick.cells(rows, (*_EXTREME, *_TAME)) if pick.below(2) else [pick.number() for _ in range(rows)]
 
 
-def _mixed(pick: PaperChoices, recipe: Recipe) -> None:
+def _mixed(pick: ByteChoices, recipe: Recipe) -> None:
     column = _one(pick, recipe)
     column["type"] = "object"
     column["cells"] = pick.cells(_rows(recipe), _MIXED)
 
 
-def _constant(pick: PaperChoices, recipe: Recipe) -> None:
+def _constant(pick: ByteChoices, recipe: Recipe) -> None:
     column = _one(pick, recipe)
     column["cells"] = [column["cells"][0] if column["cells"] else 0.0] * len(column["cells"])
 
 
-def _copied(pick: PaperChoices, recipe: Recipe) -> None:
+def _copied(pick: ByteChoices, recipe: Recipe) -> None:
     first = _one(pick, recipe)
     recipe["columns"].append({**first, "name": f"copy{len(recipe['columns'])}", "cells": list(first["cells"])})
 
 
-def _same_name(pick: PaperChoices, recipe: Recipe) -> None:
+def _same_name(pick: ByteChoices, recipe: Recipe) -> None:
     recipe["columns"].append(_column(pick, _one(pick, recipe)["name"], _rows(recipe)))
 
 
-def _strange_name(pick: PaperChoices, recipe: Recipe) -> None:
+def _strange_name(pick: ByteChoices, recipe: Recipe) -> None:
     _one(pick, recipe)["name"] = pick.one(_NAMES) if pick.below(4) else pick.text(5)
 
 
-def _row_count(count: int) -> Callable[[PaperChoices, Recipe], None]:
-    def cut(pick: PaperChoices, recipe: Recipe) -> None:
+def _row_count(count: int) -> Callable[[ByteChoices, Recipe], None]:
+    def cut(pick: ByteChoices, recipe: Recipe) -> None:
         for part in (*recipe["columns"], *(part for part in recipe["outcome"].values() if isinstance(part, dict))):
             part["cells"] = part["cells"][:count]
 
     return cut
 
 
-def _no_columns(pick: PaperChoices, recipe: Recipe) -> None:
+def _no_columns(pick: ByteChoices, recipe: Recipe) -> None:
     recipe["columns"] = []
 
 
-def _other_length(pick: PaperChoices, recipe: Recipe) -> None:
+def _other_length(pick: ByteChoices, recipe: Recipe) -> None:
     part = recipe["outcome"][pick.one(("time", "event"))]
     part["cells"] = part["cells"][:-1] if pick.below(2) else [*part["cells"], 1.0]
 
 
-def _events(flag: bool) -> Callable[[PaperChoices, Recipe], None]:
-    def fill(pick: PaperChoices, recipe: Recipe) -> None:
+def _events(flag: bool) -> Callable[[ByteChoices, Recipe], None]:
+    def fill(pick: ByteChoices, recipe: Recipe) -> None:
         recipe["outcome"]["event"]["cells"] = [flag] * len(recipe["outcome"]["event"]["cells"])
 
     return fill
 
 
-def _one_event(pick: PaperChoices, recipe: Recipe) -> None:
+def _one_event(pick: ByteChoices, recipe: Recipe) -> None:
     _events(False)(pick, recipe)
     if recipe["outcome"]["event"]["cells"]:
         recipe["outcome"]["event"]["cells"][pick.below(len(recipe["outcome"]["event"]["cells"]))] = True
 
 
-def _event_codes(pick: PaperChoices, recipe: Recipe) -> None:
+def _event_codes(pick: ByteChoices, recipe: Recipe) -> None:
     event = recipe["outcome"]["event"]
     event["type"] = pick.one(("int8", "float64", "boolean", "object", "str", "category", "Int64", "uint8"))
     _some(pick, event["cells"], (1, 0, True, False, 2, -1, 0.5, None, "nan", "True", "dead", "1"))
 
 
-def _time_scale(pick: PaperChoices, recipe: Recipe) -> None:
+def _time_scale(pick: ByteChoices, recipe: Recipe) -> None:
     scale = pick.one((1e-300, 1e300, 1e-200, 1e200, 1e-30, 1e30, 1e-307))
     time = recipe["outcome"]["time"]
     time["cells"] = [min((_plain(value) or 1.0) * scale, 1e300 if scale > 1 else 1.0) for value in time["cells"]]
 
 
-def _time_spread(pick: PaperChoices, recipe: Recipe) -> None:
+def _time_spread(pick: ByteChoices, recipe: Recipe) -> None:
     powers = tuple(float(f"1e{power}") for power in range(-300, 301, 4))
     recipe["outcome"]["time"]["cells"] = pick.cells(_rows(recipe), powers)
 
 
-def _time_ties(pick: PaperChoices, recipe: Recipe) -> None:
+def _time_ties(pick: ByteChoices, recipe: Recipe) -> None:
     cells = recipe["outcome"]["time"]["cells"]
     recipe["outcome"]["time"]["cells"] = cells[:1] * len(cells)
 
 
-def _time_close(pick: PaperChoices, recipe: Recipe) -> None:
+def _time_close(pick: ByteChoices, recipe: Recipe) -> None:
     cells = recipe["outcome"]["time"]["cells"]
     recipe["outcome"]["time"]["cells"] = [1.0 + place * 2.0**-52 for place in range(len(cells))]
 
 
-def _bad_time(pick: PaperChoices, recipe: Recipe) -> None:
+def _bad_time(pick: ByteChoices, recipe: Recipe) -> None:
     put = (0.0, -1.0, -0.0, None, "nan", "inf", "-inf", -1e300, 5e-324)
     _some(pick, recipe["outcome"]["time"]["cells"], put)
 
 
-def _time_type(pick: PaperChoices, recipe: Recipe) -> None:
+def _time_type(pick: ByteChoices, recipe: Recipe) -> None:
     time = recipe["outcome"]["time"]
     time["type"] = pick.one(TYPES)
     if time["type"] == "object":
         _some(pick, time["cells"], _MIXED)
 
 
-def _weight(pick: PaperChoices, recipe: Recipe) -> None:
+def _weight(pick: ByteChoices, recipe: Recipe) -> None:
     pool = (1.0, 2.0, 0.0, 0.5, 1e-300, 1e300, 1e16, 1e8, 1e-8, 5e-324)
     weight = {"type": "float64", "cells": pick.cells(_rows(recipe), pool)}
     if pick.rarely(8):
@@ -253,7 +253,7 @@ def _weight(pick: PaperChoices, recipe: Recipe) -> None:
     recipe["outcome"]["weight"] = weight
 
 
-def _entry(pick: PaperChoices, recipe: Recipe) -> None:
+def _entry(pick: ByteChoices, recipe: Recipe) -> None:
     shares = pick.cells(_rows(recipe), (0.0, 0.5, 0.9, 0.25, 0.9999999999999999, 1e-300))
     cells = [_plain(value) * part for value, part in zip(recipe["outcome"]["time"]["cells"], shares, strict=False)]
     if pick.rarely(8):
@@ -268,26 +268,26 @@ def _plain(value: Any) -> float:
         return 1.0
 
 
-def _episodes(pick: PaperChoices, recipe: Recipe) -> None:
+def _episodes(pick: ByteChoices, recipe: Recipe) -> None:
     rows = _rows(recipe)
     who = pick.cells(rows, (1, 2, "a", None, {"list": [1]}))
     recipe["outcome"]["id"] = {"type": "object", "cells": who if pick.below(2) else list(range(rows))}
 
 
-def _form(pick: PaperChoices, recipe: Recipe) -> None:
+def _form(pick: ByteChoices, recipe: Recipe) -> None:
     recipe["outcome"]["form"] = pick.one(FORMS)
     recipe["outcome"]["layout"] = pick.one(("series", "list", "array", "read-only", "strided", "column"))
 
 
-def _index(pick: PaperChoices, recipe: Recipe) -> None:
+def _index(pick: ByteChoices, recipe: Recipe) -> None:
     recipe["index"] = pick.one(("duplicate", "text", "missing", "pairs", "dates"))
 
 
-def _wide(pick: PaperChoices, recipe: Recipe) -> None:
+def _wide(pick: ByteChoices, recipe: Recipe) -> None:
     recipe["wide"] = 10_000 if pick.rarely(64) else pick.one((100, 30))
 
 
-HAZARDS: dict[str, Callable[[PaperChoices, Recipe], None]] = {
+HAZARDS: dict[str, Callable[[ByteChoices, Recipe], None]] = {
     "type of a column": _type,
     "matrix": _matrix,
     "gap": _gap,
@@ -324,7 +324,7 @@ HAZARDS: dict[str, Callable[[PaperChoices, Recipe], None]] = {
 _IN_ORDER = tuple(HAZARDS)
 
 
-def _ask(pick: PaperChoices, recipe: Recipe) -> dict[str, Any]:
+def _ask(pick: ByteChoices, recipe: Recipe) -> dict[str, Any]:
     scale = max((abs(_plain(value)) for value in recipe["outcome"]["time"]["cells"]), default=1.0)
     usual = [0.0, scale / 4, scale, 2 * scale]
     times = usual
@@ -342,7 +342,7 @@ def _ask(pick: PaperChoices, recipe: Recipe) -> dict[str, Any]:
 
 def cohort(data: bytes, *, asks: int = 2) -> Recipe:
     """Make a cohort with any number of hazards, mostly few, and what is asked of the model."""
-    pick = PaperChoices(data)
+    pick = ByteChoices(data)
     recipe = ordinary(pick)
     most = pick.one((0, 1, 1, 2, 2, 3, 5))
     names = dict.fromkeys(pick.one(_IN_ORDER) for _ in range(most))

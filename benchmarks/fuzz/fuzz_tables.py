@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from fuzz_choices import PaperChoices
+from fuzz_choices import ByteChoices
 from fuzz_cohort import BrokenPromiseError, attempt
 
 from neuralsurv.cli.settings import DataSettings
@@ -81,7 +81,7 @@ def _arrow(kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _text(pick: PaperChoices) -> tuple[str, bytes]:
+def _text(pick: ByteChoices) -> tuple[str, bytes]:
     separator = pick.one((*",,,,,,,,", "\t", "\t", ";", "|", " "))
     width = 2 + pick.below(4)
     tame = pick.below(2)
@@ -97,7 +97,7 @@ def _text(pick: PaperChoices) -> tuple[str, bytes]:
 
 def table(data: bytes) -> tuple[str, str, bytes, dict[str, Any]]:
     """Return what a file is, its ending, its content, and how it is read."""
-    pick = PaperChoices(data)
+    pick = ByteChoices(data)
     ending = pick.one((*[".csv"] * 8, *_KINDS))
     said, content = _text(pick)
     if pick.rarely(6):

@@ -1,7 +1,7 @@
 """How much time and memory a fit of a network of a million weights takes, in a process of its own.
 
-A network of dense layers, given as a module of the user's, all of whose weights are Bayesian, is fitted to a simulated
-cohort with the default preset; then curves with bands are predicted for a few people. One line of JSON goes to the file
+A network of dense layers, given as a custom module, all of whose weights are Bayesian, is fitted to a simulated
+cohort with the default model; then curves with bands are predicted for a few people. One line of JSON goes to the file
 given by ``--out``. Run as ``python benchmarks/memory/million_weights.py``; ``--width 100`` makes it quick.
 """
 
@@ -38,7 +38,7 @@ def run(rows: int, width: int, people: int, draws: int, epochs: int) -> dict[str
     import torch
     from torch import Tensor, nn
 
-    from neuralsurv import NeuralSurv
+    from neuralsurv import NeuralSurv, OwnNetwork
     from neuralsurv.data.simulate import lognormal_cohort
     from neuralsurv.errors import NeuralSurvWarning
 
@@ -57,7 +57,8 @@ def run(rows: int, width: int, people: int, draws: int, epochs: int) -> dict[str
 
     cohort = lognormal_cohort(rows, noise=COVARIATES - 1, seed=0)
     torch.manual_seed(0)
-    model = NeuralSurv(network=Wide(), epochs=epochs, draws=draws, average=False, verbose=False, random_state=0)
+    network = OwnNetwork(Wide(), epochs=epochs)
+    model = NeuralSurv(network=network, draws=draws, average=False, verbose=False, random_state=0)
     before, began, busy = peak(), time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
         # That some information is left out is among the results.

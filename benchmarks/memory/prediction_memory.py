@@ -39,15 +39,16 @@ def fit(file: str, draws: int) -> dict[str, Any]:
     """Fit a model to a simulated cohort and save it; its size matters here, not how good it is."""
     import warnings
 
-    from neuralsurv import NeuralSurv
+    from neuralsurv import PaperNeuralSurv
     from neuralsurv.data.simulate import lognormal_cohort
     from neuralsurv.errors import NeuralSurvWarning
 
     cohort = lognormal_cohort(100, noise=COVARIATES - 1, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NeuralSurvWarning)
-        settings = {"hidden": (16,), "quadrature_points": 20, "starts": 1, "max_sweeps": 20}
-        model = NeuralSurv("paper", **settings, draws=draws, random_state=0)
+        model = PaperNeuralSurv(
+            hidden=(16,), quadrature_points=20, starts=1, max_sweeps=20, draws=draws, random_state=0
+        )
         model.fit(cohort.x, cohort.y)
     model.save(file)
     return {"weights": model.posterior_.network.size}

@@ -7,20 +7,22 @@ import json
 import time
 import warnings
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
-from neuralsurv import NeuralSurv
+from neuralsurv import NeuralSurv, PaperNeuralSurv
 from neuralsurv.data import simulate
 from neuralsurv.data.simulate import SimulatedCohort
 from neuralsurv.errors import NeuralSurvError, NeuralSurvWarning
-from neuralsurv.inference.choices import DefaultChoices, resolve
+from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
+from neuralsurv.inference.paper.settings import PaperSettings
 from neuralsurv.metrics import band_coverage, band_coverage_by_time, simultaneous_band_coverage
 
 # SAC's own follow-up ends when a fifth have no event yet; a later end makes room for 20 % censoring.
@@ -32,12 +34,18 @@ DESIGNS = {
     "interaction": lambda n, censoring, seed: simulate.interaction_cohort(n, censoring=censoring, seed=seed),
 }
 ROWS = (25, 50, 100, 300, 1000)
-# From so many rows on the default preset has neighbourhoods; these sizes are shown apart.
+# From this many rows on the default model has neighbourhoods; these sizes are shown apart.
 ROWS_OF_LARGE = (2000, 5000)
 CENSORING = (0.2, 0.5, 0.8)
 LEVELS = (0.5, 0.8, 0.9, 0.95)
-# The paper's preset with the one hidden layer of its published tables.
-PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"preset": "paper", "hidden": (16,)}}
+# The paper's method with the one hidden layer of its published tables.
+PAPER_LAYERS = (16,)
+PRESETS: dict[str, Callable[..., NeuralSurv | PaperNeuralSurv]] = {
+    "default": NeuralSurv,
+    "paper": partial(PaperNeuralSurv, hidden=PAPER_LAYERS),
+}
+# Stored digests also hold the training of custom networks, which this study does not use.
+_OWN_NETWORKS = {"epochs": 50, "learning_rate": 2e-3}
 
 PEOPLE = 100
 TIMES = 20
@@ -66,20 +74,21 @@ class Job:
 
 @cache
 def fingerprint(preset: str, rows: int) -> str:
-    """Return a digest of what a preset chooses, so that results of other choices are not taken for its own.
+    """Return a digest of the settings of a preset, so that results of other settings are not taken for its own.
 
-    It sees choices, priors and the draw of the network; after a change of the algorithm, start a new store. What only
+    It sees settings, priors and the draw of the network; after a change of the algorithm, start a new store. What only
     concerns large cohorts does not change the digest of small ones.
     """
-    options = dict(PRESETS[preset])
-    choices = resolve(options.pop("preset", "default"), **options)
-    said: dict[str, Any] = asdict(choices)
-    if isinstance(choices, DefaultChoices):
+    said = asdict(PaperSettings(hidden=PAPER_LAYERS))
+    if preset == "default":
         import torch
 
+        settings = DefaultSettings()
+        said = asdict(settings) | _OWN_NETWORKS
+        said |= said.pop("ablation")
         times = torch.linspace(0.1, 1, 10, dtype=torch.float64)
-        network = build_network(times, torch.ones_like(times), 3, choices, 0)
-        prior = build_prior(network, choices)
+        network = build_network(times, torch.ones_like(times), 3, settings, 0)
+        prior = build_prior(network, settings)
         if rows < ROWS_OF_LARGE[0]:
             del said["neighbourhoods"]
         said |= {"groups": [asdict(group) for group in prior.groups], "unit": prior.unit.tolist()}
@@ -108,7 +117,7 @@ def run(job: Job, draws: int = 1000) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NeuralSurvWarning)
         try:
-            model = NeuralSurv(**PRESETS[job.preset], draws=draws, verbose=False, random_state=job.replicate)
+            model = PRESETS[job.preset](draws=draws, verbose=False, random_state=job.replicate)
             curves = model.fit(cohort.x, cohort.y).predict_survival(people, times)
             record |= measured(curves, cohort.true_survival(times, people))
             record["scales"] = {name: round(scale, 3) for name, scale in model.diagnostics_.scales.items()}

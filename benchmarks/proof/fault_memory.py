@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from fault_rounds import ended, forked, peak
 
-from neuralsurv import NeuralSurv, memory
+from neuralsurv import NeuralSurv, PaperNeuralSurv, memory
 from neuralsurv.errors import NeuralSurvWarning
 
 FITS: dict[str, dict[str, Any]] = {
@@ -25,8 +25,10 @@ FITS: dict[str, dict[str, Any]] = {
     },
 }
 
+ESTIMATORS: dict[str, type[NeuralSurv] | type[PaperNeuralSurv]] = {"default": NeuralSurv, "paper": PaperNeuralSurv}
 
-def measured(rows: int, columns: int, **settings: Any) -> tuple[float, float]:
+
+def measured(rows: int, columns: int, preset: str = "default", **settings: Any) -> tuple[float, float]:
     """Return the estimate and the growth of the peak of one fit, in MiB, in a process of its own."""
     rng = np.random.default_rng(0)
     X, time, event = rng.normal(size=(rows, columns)), rng.uniform(0.05, 1, rows), rng.random(rows) < 0.5
@@ -41,7 +43,7 @@ def measured(rows: int, columns: int, **settings: Any) -> tuple[float, float]:
             before = peak()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NeuralSurvWarning)
-                NeuralSurv(verbose=False, random_state=0, **settings).fit(X, (time, event))
+                ESTIMATORS[preset](verbose=False, random_state=0, **settings).fit(X, (time, event))
             report.write_text(json.dumps([max(said) / 2**20, peak() - before]), encoding="ascii")
 
         code = ended(forked(work))
@@ -61,7 +63,7 @@ def warm_up() -> None:
     """Fit once in this process, so that what is loaded at the first fit is not counted as the fit's own."""
     os.environ.pop(memory.VARIABLE, None)
     rng = np.random.default_rng(0)
-    for preset in ("default", "paper"):
-        NeuralSurv(preset, verbose=False, random_state=0, hidden=(2,)).fit(
+    for estimator in ESTIMATORS.values():
+        estimator(verbose=False, random_state=0, hidden=(2,)).fit(
             rng.normal(size=(30, 2)), (rng.uniform(0.1, 1, 30), np.arange(30) % 2 == 0)
         )

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from neuralsurv import NeuralSurv, load
+from neuralsurv import NeuralSurv, PaperNeuralSurv, load
 from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.errors import NeuralSurvError, NeuralSurvWarning, NotEnoughMemoryError, StorageError
 
@@ -94,8 +94,8 @@ def kills_during_fit(rounds: int, chance: random.Random, folder: Path) -> Outcom
 
     def work() -> None:
         while True:
-            for preset in ("default", "paper"):
-                NeuralSurv(preset, verbose=False, random_state=0).fit(cohort.x, cohort.y)
+            for estimator in (NeuralSurv, PaperNeuralSurv):
+                estimator(verbose=False, random_state=0).fit(cohort.x, cohort.y)
 
     try:
         for number in range(rounds):

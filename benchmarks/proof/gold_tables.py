@@ -90,9 +90,6 @@ def load(store: Path, problem: str, preset: str) -> dict[str, Any] | None:
         with np.load(file) as content:
             out |= {name: content[name] for name in content.files if name != "facts"}
             out[f"{stage}_facts"] = facts_of(content)
-    if not np.array_equal(out.get("checked_star", ()), out.get("theta_star", ())):
-        # Another mode is another linearised model, and cannot be compared.
-        out = {name: value for name, value in out.items() if not name.startswith("corrected_")}
     return out
 
 
@@ -110,18 +107,11 @@ def verdict(name: str, stored: Mapping[str, Any], preset: str) -> str:
     total, share = gap(stored, "variational", against), held(stored, "variational", against)
     words = "too narrow" if total.sd_ratio < TOO_NARROW else "too wide" if total.sd_ratio > 1 / TOO_NARROW else "right"
     collapsed = " The fit had collapsed." if stored["linear_facts"]["collapsed"] else ""
-    repaired = ""
-    if "corrected_draws" in stored:
-        better, k_hat = gap(stored, "corrected", "exact"), stored["check_facts"]["corrected_k_hat"]
-        repaired = (
-            f' With `inference="importance"` they are {better.sd_ratio:.2f} times those of the same linearised model '
-            f"(k-hat {k_hat:.2f})."
-        )
     if against == "exact":
         return (
             f"- **{name}**: bands are {words} (standard deviations {field.sd_ratio:.2f} times those of the exact "
             f"posterior of the same linearised model); the 90 % band holds {100 * share:.0f} % of that posterior."
-            f"{collapsed}{repaired}"
+            f"{collapsed}"
         )
     line = gap(stored, "exact", "network")
     larger = BLAME[preset] if field.distance > line.distance else "the linearisation"
@@ -132,7 +122,7 @@ def verdict(name: str, stored: Mapping[str, Any], preset: str) -> str:
         f"- **{name}**: bands are {words} (standard deviations {total.sd_ratio:.2f} times those of the network's "
         f"posterior, {field.sd_ratio:.2f} times those of the same linearised model); the 90 % band holds "
         f"{100 * share:.0f} % of the network's posterior. {part}"
-        f"{collapsed}{repaired}"
+        f"{collapsed}"
     )
 
 
@@ -146,7 +136,6 @@ def causes(preset: str) -> tuple[tuple[str, str, str], ...]:
         (APPROXIMATION[preset], "variational", "exact"),
         ("linearisation", "exact", "network"),
         ("both", "variational", "network"),
-        ("left by the correction", "corrected", "exact"),
     )
 
 
@@ -208,8 +197,7 @@ def page(store: Path, presets: Sequence[str]) -> str:
         "*network itself* by NUTS (NumPyro). The variational posterior differs from the first by its form (mean "
         "field with the Pólya–Gamma bound with `paper`, a Gaussian with `default`) and by the preset's quadrature "
         "rule, where the Gibbs sampler has none; the two exact ones differ by the linearisation. The scales of the "
-        "default's prior are fixed at the best ones, so that all three have the same prior. *Left by the correction* "
-        "compares `inference='importance'` with the exact posterior of the linearised model.\n",
+        "default's prior are fixed at the best ones, so that all three have the same prior.\n",
         rows_of(stories).replace("---:", "---"),
         "Survival S(t) of four people is compared. *Mean curve*: difference of the posterior means of S along 25 "
         "times. *Ratio of sd*: posterior standard deviation of S over that of the reference, as a geometric mean over "

@@ -218,13 +218,13 @@ def page(record: dict[str, Any] | None) -> str:
         "",
         "Not guaranteed: `fit_stream` with the rows in another order, which leads to other mini-batches; "
         "`predict_event_time` for people in another order, since random numbers go with the position in the table; and "
-        'the draws of `inference="gibbs"` on another machine: chains are chaotic, a difference in the last bit leads '
+        "the draws of `fit_exact` on another machine: chains are chaotic, a difference in the last bit leads "
         "to another path after some sweeps, and the draws then agree like those of two seeds.",
         "",
         "**`paper` gives a different fit on another machine.** It searches for a mode of a ReLU network, and a descent "
         "over kinks is chaotic: rounding leads it to another of many modes, whose curves differ as much as those of "
         "two random starts. A smooth `activation` nearly removes the effect; the default "
-        "preset, which searches for no mode, is not affected. The search uses one thread up to about 2 million "
+        "model, which searches for no mode, is not affected. The search uses one thread up to about 2 million "
         "numbers in a layer (points times units); beyond that the same holds for another number of threads.",
         "",
         "Other machines are simulated by new processes in which torch, MKL and OpenBLAS take the code paths of older "
@@ -255,8 +255,8 @@ def page(record: dict[str, Any] | None) -> str:
         "",
         "Cohorts have 60 rows unless the name says otherwise; 200 draws. Other processes compare `default`, "
         "`paper` and `paper, tanh` on five cohorts. "
-        '*gibbs* is `inference="gibbs"` with the '
-        "paper preset and chains too short to have mixed, which is why another `random_state` moves it so far.",
+        "*gibbs* is `PaperNeuralSurv.fit_exact` with chains too short to have mixed, which is why another "
+        "`random_state` moves it so far.",
         "",
     ]
     return "\n".join(lines)

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsurv.inference.check.importance import draw_weighed
-from neuralsurv.inference.check.marginal import Target
-from neuralsurv.inference.choices import DEFAULT, DefaultChoices, resolve
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.default.expectations import Ascent
+from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.inference.exact.sampler import LinearModel, sample
 from neuralsurv.inference.paper import cavi
+from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.hazard import Constant, Normaliser
-from neuralsurv.model.likelihood import Likelihood, Problem
+from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.linearise import linearise, linearise_network
 from neuralsurv.model.network import MLP, Network
 from neuralsurv.model.points import build_points
@@ -34,7 +34,7 @@ from neuralsurv.solvers.interface import Gaussian
 from neuralsurv.solvers.primal import PrimalSolver
 
 ROWS = 20
-# A cohort with fewer events is drawn anew. That is a condition on the data, which leaves ranks uniform.
+# A cohort with fewer events is drawn again. That is a condition on the data, which leaves ranks uniform.
 LEAST_EVENTS = 5
 DRAWS = 99
 CHAINS, WARMUP, THIN = 4, 80, 8
@@ -43,20 +43,6 @@ PEOPLE = torch.tensor([[-1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 TIMES = torch.tensor([0.25, 0.75], dtype=torch.float64)
 # Nodes of a row, enough that no error of the quadrature is seen.
 _NODES = 24
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """Rows in scaled time."""
-
-    time: Tensor
-    event: Tensor
-    x: Tensor
-
-    @property
-    def rows(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Time, event, entry and weight."""
-        return self.time, self.event, torch.zeros_like(self.time), torch.ones_like(self.time)
 
 
 @dataclass(frozen=True)
@@ -69,8 +55,8 @@ class DrawnModel:
         The network, and where it is linearised.
     precision : Tensor of shape (m,)
         Diagonal of the prior precision.
-    phi_prior : Gamma or float
-        Prior of phi, or the value at which it is held.
+    phi_prior : Gamma or PointMass
+        Prior of phi.
     normaliser : Constant
         Z, the same everywhere.
     """
@@ -78,7 +64,7 @@ class DrawnModel:
     network: Network
     theta_star: Tensor
     precision: Tensor
-    phi_prior: Gamma | float
+    phi_prior: Gamma | PointMass
     normaliser: Normaliser
 
     @cached_property
@@ -91,7 +77,7 @@ class DrawnModel:
         """Return one draw of (theta, phi)."""
         theta = torch.from_numpy(rng.standard_normal(len(self.precision))) / self.precision.sqrt()
         prior = self.phi_prior
-        phi = rng.gamma(prior.shape) / prior.rate if isinstance(prior, Gamma) else prior
+        phi = rng.gamma(prior.shape) / prior.rate if isinstance(prior, Gamma) else prior.mean
         return Draws(theta[None], torch.tensor([phi], dtype=torch.float64))
 
     def draw_cohort(self, truth: Draws, rng: np.random.Generator) -> Cohort:
@@ -105,14 +91,13 @@ class DrawnModel:
         kept = rng.random(len(row)) < share
         first = np.full(ROWS, np.inf)
         np.minimum.at(first, row[kept], at[kept])
-        return Cohort(torch.from_numpy(np.minimum(first, limit)), torch.from_numpy(first < limit), x)
+        return Cohort.of(np.minimum(first, limit), first < limit, np.zeros(ROWS), np.ones(ROWS), x)
 
     def quantities(self, draws: Draws) -> dict[str, np.ndarray]:
         """Return what is ranked, each of shape (S,): survival of some people, and phi where it is unknown."""
         # Only its curves are used; its weights are those of the given draws.
-        posterior = Posterior(
-            PointMass(1.0), DrawnWeights(draws.theta), self.theta_star, self.network, self.normaliser, 1.0
-        )
+        weights = DrawnWeights(draws.theta)
+        posterior = Posterior(self.phi_prior, weights, self.theta_star, self.network, self.normaliser, 1.0)
         survival = torch.exp(-posterior.cumulative_hazard_draws(draws, TIMES, PEOPLE)).numpy()
         found = {
             f"S({time:g} | person {person + 1})": survival[:, person, place]
@@ -130,21 +115,20 @@ def paper_model() -> DrawnModel:
 
 
 def default_model() -> DrawnModel:
-    """Return the default preset's model at the medians of its scales, its clock set by evenly spread events."""
-    choices = resolve(DEFAULT, hidden=(8,))
-    assert isinstance(choices, DefaultChoices)
+    """Return the default model at the medians of its scales, its clock set by evenly spread events."""
+    settings = DefaultSettings(hidden=(8,))
     times = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
-    network = build_network(times, torch.ones_like(times), PEOPLE.shape[1], choices, 0)
-    prior = build_prior(network, choices)
+    network = build_network(times, torch.ones_like(times), PEOPLE.shape[1], settings, 0)
+    prior = build_prior(network, settings)
     star = torch.zeros(network.size, dtype=torch.float64)
-    return DrawnModel(network, star, prior.at(prior.medians).precision, 1.0, Constant(1 / choices.headroom))
+    return DrawnModel(network, star, prior.at(prior.medians).precision, PointMass(1.0), Constant(1 / settings.headroom))
 
 
 def cavi_draws(model: DrawnModel, cohort: Cohort, seed: int) -> Draws:
     """Return draws of the paper's variational posterior of the same linearised model."""
     assert isinstance(model.phi_prior, Gamma)
-    problem = Problem(
-        points=build_points(*cohort.rows, GaussLegendre(_NODES), 1.0),
+    problem = PaperProblem(
+        points=build_points(cohort, GaussLegendre(_NODES), 1.0),
         x=cohort.x,
         network=model.network,
         weight_prior=WeightPrior(model.precision),
@@ -160,29 +144,16 @@ def cavi_draws(model: DrawnModel, cohort: Cohort, seed: int) -> Draws:
     return _drawn(model, state.phi, state.theta, seed)
 
 
-def corrected_draws(model: DrawnModel, cohort: Cohort, seed: int) -> Draws:
-    """Return draws of ``inference="importance"`` for the same linearised model."""
-    likelihood = Likelihood(
-        build_points(*cohort.rows, GaussLegendre(_NODES), 1.0), cohort.x, model.network, model.normaliser, 1.0
-    )
-    at, x = likelihood.points.time, likelihood.point_x
-    linearised = linearise_network(model.network, model.theta_star, at, x)
-    target = Target(likelihood, linearised.offset, linearised.jacobian, model.precision, model.phi_prior)
-    drawn = draw_weighed(target, torch.zeros_like(model.precision), draws=DRAWS, seed=seed)
-    return Draws(drawn.theta, drawn.phi)
-
-
 def gaussian_draws(model: DrawnModel, cohort: Cohort, seed: int) -> Draws:
-    """Return draws of the default preset's Gaussian posterior at its scales."""
-    assert not isinstance(model.phi_prior, Gamma)
+    """Return draws of the default model's Gaussian posterior at its scales."""
     rule = ShiftedLog(_NODES, model.network.basis.shift)
-    likelihood = Likelihood(build_points(*cohort.rows, rule, 1.0), cohort.x, model.network, model.normaliser, 1.0)
+    likelihood = Likelihood(build_points(cohort, rule, 1.0), cohort.x, model.network, model.normaliser, 1.0)
     points = likelihood.points
     linearised = linearise_network(model.network, model.theta_star, points.time, likelihood.point_x)
     solver = PrimalSolver(linearised.rows, model.precision)
-    ascent = Ascent(likelihood, model.phi_prior, linearised.offset, solver, model.precision)
-    state, _ = ascent.climb(ascent.start(), tolerance=DEFAULT.tolerance, most=DEFAULT.max_sweeps)
-    return _drawn(model, PointMass(model.phi_prior), state.theta, seed)
+    ascent = Ascent(likelihood, model.phi_prior.mean, linearised.offset, solver, model.precision)
+    state, _ = ascent.climb(ascent.start(), tolerance=DefaultSettings.tolerance, most=DefaultSettings.max_sweeps)
+    return _drawn(model, model.phi_prior, state.theta, seed)
 
 
 def _drawn(model: DrawnModel, phi: Gamma | PointMass, theta: Gaussian, seed: int) -> Draws:
@@ -192,8 +163,7 @@ def _drawn(model: DrawnModel, phi: Gamma | PointMass, theta: Gaussian, seed: int
 def exact_draws(model: DrawnModel, cohort: Cohort, seed: int) -> Draws:
     """Return draws of the exact posterior."""
     linear = LinearModel.from_network(
-        *cohort.rows,
-        cohort.x,
+        cohort,
         network=model.network,
         theta_star=model.theta_star,
         weight_prior=WeightPrior(model.precision),
@@ -207,7 +177,7 @@ def exact_draws(model: DrawnModel, cohort: Cohort, seed: int) -> Draws:
 
 MODELS = {"paper": paper_model, "default": default_model}
 METHODS: dict[str, dict[str, Callable[[DrawnModel, Cohort, int], Draws]]] = {
-    "paper": {"exact": exact_draws, "CAVI": cavi_draws, "importance": corrected_draws},
+    "paper": {"exact": exact_draws, "CAVI": cavi_draws},
     "default": {"exact": exact_draws, "Gaussian": gaussian_draws},
 }
 # A posterior whose draws are pulled to their mean by this factor must be found out.

@@ -7,25 +7,31 @@ from typing import Any
 
 import numpy as np
 from sbc_bands import Verdict, judge
-from sbc_models import CHAINS, DRAWS, LEAST_EVENTS, ROWS, SHRUNK, THIN
+from sbc_models import CHAINS, DRAWS, LEAST_EVENTS, METHODS, ROWS, SHRUNK, THIN
 
 # All bands of one posterior hold together with probability 95 %.
 LEVEL = 0.05
 _STORIES = {
     "paper": "the paper's priors (standard normal weights of 4 tanh units, phi from Gamma(1, 1)), linearised at a draw",
-    "default": "the default preset's network of 8 units and its prior at the medians of its scales, phi held",
+    "default": "the default model's network of 8 units and its prior at the medians of its scales, phi held",
 }
 
 
 def ranks_of(records: list[dict[str, Any]], model: str, fingerprint: str) -> dict[str, dict[str, np.ndarray]]:
-    """Return the ranks by method and quantity, one for each replicate."""
-    own = {(r["method"], r["replicate"]): r for r in records if r["model"] == model and r["fingerprint"] == fingerprint}
+    """Return the ranks by method and quantity, one for each replicate; methods of earlier versions are left out."""
+    own = {(r["method"], r["replicate"]): r for r in _records_of(records, model, fingerprint)}
     out: dict[str, dict[str, list[int]]] = {}
     for record in own.values():
         for method, found in record["ranks"].items():
             for name, rank in found.items():
                 out.setdefault(method, {}).setdefault(name, []).append(rank)
     return {method: {name: np.array(of) for name, of in found.items()} for method, found in out.items()}
+
+
+def _records_of(records: list[dict[str, Any]], model: str, fingerprint: str) -> list[dict[str, Any]]:
+    return [
+        r for r in records if r["model"] == model and r["fingerprint"] == fingerprint and r["method"] in METHODS[model]
+    ]
 
 
 def verdicts(ranks: dict[str, np.ndarray]) -> dict[str, Verdict]:
@@ -67,7 +73,7 @@ def page(records: list[dict[str, Any]], prints: dict[str, str]) -> str:
         if not ranks:
             parts += [f"## `{model}`", "", "Not run yet.", ""]
             continue
-        own = [r for r in records if r["model"] == model and r["fingerprint"] == prints[model]]
+        own = _records_of(records, model, prints[model])
         counts = {len(of) for found in ranks.values() for of in found.values()}
         count = f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
         dates = sorted({r["date"] for r in own})

@@ -4,7 +4,7 @@
     python benchmarks/speed/speed.py colon      one row
 
 Every measurement is a process of its own, so that its peak memory is its own; the sides of a ratio take turns. Results
-go to `results.jsonl` beside this file, and `docs/benchmarks/speed.md` is written anew from the latest of each.
+go to `results.jsonl` beside this file, and `docs/benchmarks/speed.md` is rewritten from the latest of each.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from neuralsurv import NeuralSurv
+from neuralsurv import PaperNeuralSurv
 from neuralsurv.errors import InputError
-from neuralsurv.inference.choices import DEFAULT
 from neuralsurv_bench import cohorts, published
 from neuralsurv_bench.experiments import CHOOSING_SUBSAMPLES, EXPERIMENTS, SYNTHETIC, distinct_variants, jobs_of
 from neuralsurv_bench.methods import neuralsurv_default, neuralsurv_paper
@@ -85,7 +84,7 @@ def test_explain_changes_one_thing_of_the_paper_preset():
 
 
 def test_every_change_of_the_paper_preset_is_one_that_the_estimator_knows():
-    known = set(NeuralSurv().get_params()) | {"curve", "rows"}
+    known = set(PaperNeuralSurv().get_params()) | {"curve", "rows"}
     for options in neuralsurv_paper.CHANGES.values():
         assert set(options) <= known
 
@@ -205,9 +204,12 @@ def test_ingredients_changes_one_thing_of_the_default_preset_on_subsamples_that_
     assert listed("ingredients", only_methods=["MTLR"]) == []
 
 
-def test_every_change_of_the_default_preset_is_one_of_its_choices():
+def test_every_change_of_the_default_model_changes_its_settings():
+    def settings(**changed):
+        return neuralsurv_default.AblatedNeuralSurv(**changed)._settings()
+
     for options in neuralsurv_default.CHANGES.values():
-        assert options == {} or replace(DEFAULT, **options) != DEFAULT
+        assert options == {} or settings(**options) != settings()
 
 
 def test_full_has_every_row_of_three_cohorts():

@@ -212,13 +212,13 @@ def test_the_paper_preset_keeps_its_posterior_and_has_a_band():
 @pytest.mark.parametrize("cohort", published.columns("prior"))
 def test_the_rate_of_phi_is_the_published_one(cohort):
     # It depends on the training times and the quadrature alone, so a fit that is stopped at once has it already.
-    from neuralsurv import NeuralSurv
+    from neuralsurv import PaperNeuralSurv
 
     for prior in published.rows("prior"):
         shape, rate = map(float, prior.split("-"))
         split = jobs.split_of(job("x", "prior", cohort, rows=125))
-        model = NeuralSurv(
-            "paper", hidden=(1,), phi_prior=(shape, rate), starts=1, max_sweeps=1, mode_tolerance=1e-1, verbose=False
+        model = PaperNeuralSurv(
+            hidden=(1,), phi_prior=(shape, rate), starts=1, max_sweeps=1, mode_tolerance=1e-1, verbose=False
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

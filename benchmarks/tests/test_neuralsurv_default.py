@@ -1,15 +1,32 @@
-"""The default preset as a method: mixtures of fits at other draws of the network."""
+"""The default model as a method: ablations, and mixtures of fits at other draws of the network."""
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from neuralsurv import NeuralSurv
 from neuralsurv_bench.methods import neuralsurv_default
 from neuralsurv_bench.methods.interface import Settings
 from neuralsurv_bench.methods.neuralsurv_default import FittedMixture, default_method, leave_one_out, stack
 from small_split import SPLIT
 
 TIMES = np.array([0.0, 5.0, 20.0])
+
+
+def test_without_a_change_the_ablated_estimator_is_the_default_to_the_last_bit():
+    ours = default_method().fit(SPLIT, Settings(seed=4))
+    usual = NeuralSurv(random_state=4, verbose=False)
+    usual.fit(SPLIT.train.x[:, ours.kept], (SPLIT.train.time, SPLIT.train.event))
+    assert ours.model.elbo_.tolist() == usual.elbo_.tolist()
+    people = SPLIT.test.x[:, ours.kept]
+    mine, theirs = (model.predict_survival(people, TIMES).draws for model in (ours.model, usual))
+    assert np.array_equal(mine, theirs)
+
+
+def test_an_ablation_reaches_the_fit():
+    plain = default_method("time by its logarithm alone").fit(SPLIT, Settings(seed=4)).model
+    assert "bumps" in default_method().fit(SPLIT, Settings(seed=4)).model.diagnostics_.scales
+    assert "bumps" not in plain.diagnostics_.scales
 
 
 def mixture(how: str) -> FittedMixture:

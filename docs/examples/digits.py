@@ -15,10 +15,9 @@ from scipy.ndimage import gaussian_filter, rotate
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from neuralsurv import NeuralSurv
+from neuralsurv import NeuralSurv, OwnNetwork
 from neuralsurv.errors import NeuralSurvWarning
 from neuralsurv.metrics import antolini_concordance, integrated_brier_score
-from neuralsurv.prediction.predictor import Predictor
 
 
 class Convolutional(nn.Module):
@@ -96,12 +95,20 @@ def score(curves: np.ndarray, times: np.ndarray, test: tuple[np.ndarray, ...], t
     }
 
 
+def g_draws(model: NeuralSurv, images: np.ndarray, time: float) -> np.ndarray:
+    """Return g, the logit of the hazard's share of its ceiling, for every draw and image at one time, (draws, n)."""
+    x = torch.from_numpy(model.encoding_.transform(images))
+    at = torch.full((len(x),), time / model.time_scale_, dtype=torch.float64)
+    draws = model.posterior_.draw(model.draws, model.fitted_.draw_seed)
+    return model.posterior_.g_draws(draws, at, x).numpy()
+
+
 def run(
     rows: int = 1000,
     people: int = 400,
     even: bool = True,
     waves: int = 0,
-    epochs: int | None = None,
+    epochs: int = 50,
     draws: int = 200,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -113,11 +120,11 @@ def run(
     pixels = pixels[:, pixels[train].std(0) > 0]
     common = {"average": False, "draws": draws, "random_state": seed, "verbose": False}
     torch.manual_seed(seed)
-    dense = Dense(pixels.shape[1])
+    dense, convolutional = Dense(pixels.shape[1]), Convolutional(even, waves)
     models = {
         "built-in network on pixels": (NeuralSurv(**common), pixels),
-        "dense network on pixels": (NeuralSurv(network=dense, epochs=epochs, **common), pixels),
-        "convolutional network": (NeuralSurv(network=Convolutional(even, waves), epochs=epochs, **common), images),
+        "dense network on pixels": (NeuralSurv(network=OwnNetwork(dense, epochs=epochs), **common), pixels),
+        "convolutional network": (NeuralSurv(network=OwnNetwork(convolutional, epochs=epochs), **common), images),
     }
     known = (time[test], event[test], rate[test]), (time[train], event[train])
     results: dict[str, Any] = {"scores": {}, "elbo": {}}
@@ -134,9 +141,9 @@ def run(
     results["widths"] = {}
     for name, pictures in spoilt(images[test][:100]).items():
         model.set_params(draws=1000)
-        g = Predictor.from_fitted(model.fitted_).g(pictures, [middle])
+        g = g_draws(model, pictures, middle)
         low, high = (band.to_numpy() for band in model.predict_survival(pictures, [middle]).interval(0.9))
-        results["widths"][name] = {"S": high - low, "g": g.draws.std(axis=0).reshape(-1)}
+        results["widths"][name] = {"S": high - low, "g": g.std(axis=0)}
     return results | {"model": model, "images": images[test], "times": times, "rate": rate[test], "middle": middle}
 
 

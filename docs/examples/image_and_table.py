@@ -15,7 +15,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from neuralsurv import NeuralSurv
+from neuralsurv import NeuralSurv, OwnNetwork
 from neuralsurv.errors import NeuralSurvWarning
 from neuralsurv.metrics import antolini_concordance, integrated_brier_score
 
@@ -52,7 +52,7 @@ def part_of(X: dict[str, Any], rows: slice) -> dict[str, Any]:
     return {"image": X["image"][rows], "table": X["table"].iloc[rows]}
 
 
-def run(rows: int = 1000, people: int = 300, epochs: int | None = None, draws: int = 200) -> dict[str, Any]:
+def run(rows: int = 1000, people: int = 300, epochs: int = 50, draws: int = 200) -> dict[str, Any]:
     """Fit the table alone and both together, and score them on other people."""
     X, time, event, rate = cohort()
     train, test = slice(0, rows), slice(len(time) - people, None)
@@ -65,7 +65,7 @@ def run(rows: int = 1000, people: int = 300, epochs: int | None = None, draws: i
             {name: part_of(X, rows)["table"] for name, rows in (("train", train), ("test", test))},
         ),
         "image and table": (
-            NeuralSurv(network=ImageAndTable(), epochs=epochs, **common),
+            NeuralSurv(network=OwnNetwork(ImageAndTable(), epochs=epochs), **common),
             {"train": part_of(X, train), "test": part_of(X, test)},
         ),
     }

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from neuralsurv import NeuralSurv
+from neuralsurv import NeuralSurv, OwnNetwork
 from neuralsurv.errors import NeuralSurvWarning
 from neuralsurv.metrics import antolini_concordance, integrated_brier_score
 
@@ -48,7 +48,7 @@ def true_rate(x: pd.DataFrame) -> np.ndarray:
     return np.exp(1.5 * (x.to_numpy().max(1) - 1.27))
 
 
-def run(rows: int = 1500, people: int = 300, epochs: int | None = None, draws: int = 300) -> dict[str, Any]:
+def run(rows: int = 1500, people: int = 300, epochs: int = 50, draws: int = 300) -> dict[str, Any]:
     """Fit the built-in network and the transformer to the same rows, and score both on others."""
     (x, time, event), (x_new, time_new, event_new) = cohort(rows, 0), cohort(people, 1)
     times = np.quantile(time[event], np.linspace(0.05, 0.9, 20))
@@ -57,7 +57,7 @@ def run(rows: int = 1500, people: int = 300, epochs: int | None = None, draws: i
     torch.manual_seed(0)
     models = {
         "built-in network": NeuralSurv(**common),
-        "transformer": NeuralSurv(network=TabularTransformer(x.shape[1]), epochs=epochs, **common),
+        "transformer": NeuralSurv(network=OwnNetwork(TabularTransformer(x.shape[1]), epochs=epochs), **common),
     }
     scores = {}
     for name, model in models.items():

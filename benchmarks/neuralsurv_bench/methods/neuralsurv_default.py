@@ -1,4 +1,4 @@
-"""NeuralSurv with its `default` preset: nothing to tune, the posterior mean as the curve."""
+"""The default model: nothing to tune, the posterior mean as the curve."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from neuralsurv import NeuralSurv
-from neuralsurv.inference.choices import DEFAULT
+from neuralsurv.inference.default.settings import Ablation, DefaultSettings
 from neuralsurv_bench.methods.interface import Floats, Method, Settings, Split
 
 NAME = "NeuralSurv default"
 
-# The ingredients of the preset, each taken away or replaced, by the name of the setting.
+# The ingredients of the model, each taken away or replaced, by the name that results are stored under. The values are
+# parameters of `AblatedNeuralSurv`.
 CHANGES: dict[str, dict[str, Any]] = {
     "as the preset": {},
     "no network": {"hidden": ()},
@@ -22,19 +23,19 @@ CHANGES: dict[str, dict[str, Any]] = {
     "256 units": {"hidden": (256,)},
     "two layers of 32": {"hidden": (32, 32)},
     "tanh": {"activation": "tanh"},
-    "no linear path": {"linear": False},
-    "effects constant in time": {"varying": False},
-    "no products of covariates": {"pairs": False},
-    "a scale for each covariate": {"per_covariate": True, "average": False},
-    "time by its logarithm alone": {"bumps": 0},
-    "12 bumps of time": {"bumps": 12},
+    "no linear path": {"ablation": Ablation(linear=False)},
+    "effects constant in time": {"ablation": Ablation(varying=False)},
+    "no products of covariates": {"ablation": Ablation(pairs=False)},
+    "a scale for each covariate": {"ablation": Ablation(per_covariate=True), "average": False},
+    "time by its logarithm alone": {"ablation": Ablation(bumps=0)},
+    "12 bumps of time": {"ablation": Ablation(bumps=12)},
     "headroom 10": {"headroom": 10.0},
     "headroom 100": {"headroom": 100.0},
-    "Pólya-Gamma bound": {"curvature": "polya-gamma"},
-    "Fisher information": {"curvature": "fisher"},
-    "scales by the bare ELBO": {"hyper_priors": False},
+    "Pólya-Gamma bound": {"ablation": Ablation(curvature="polya-gamma")},
+    "Fisher information": {"ablation": Ablation(curvature="fisher")},
+    "scales by the bare ELBO": {"ablation": Ablation(hyper_priors=False)},
     "best scales, not averaged": {"average": False},
-    "linearised anew at the posterior mean": {"relinearise": 2},
+    "linearised anew at the posterior mean": {"ablation": Ablation(relinearise=2)},
     "three draws of the network, evenly mixed": {},
     "three draws of the network, stacked by leave-one-out": {},
 }
@@ -46,7 +47,26 @@ MIXTURES = {
 MIXED = 3
 STACKING_ROUNDS = 2000
 
-_SENTENCE = "the default preset on the training rows alone; it has no use for validation rows"
+_SENTENCE = "the default model on the training rows alone; it has no use for validation rows"
+
+
+class AblatedNeuralSurv(NeuralSurv):
+    """The default model with parts changed that no parameter of the estimator reaches.
+
+    Parameters
+    ----------
+    ablation : Ablation
+        What is changed; by default nothing is.
+    **parameters
+        Those of :class:`neuralsurv.NeuralSurv`.
+    """
+
+    def __init__(self, *, ablation: Ablation | None = None, **parameters: Any) -> None:
+        super().__init__(**parameters)
+        self.ablation = ablation
+
+    def _settings(self) -> DefaultSettings:
+        return replace(super()._settings(), ablation=self.ablation or Ablation())
 
 
 @dataclass(frozen=True)
@@ -150,10 +170,10 @@ def stack(scores: np.ndarray) -> np.ndarray:
 
 
 def default_method(change: str = "as the preset") -> Method:
-    """Return the default preset, with one of `CHANGES`, as a method."""
+    """Return the default model, with one of `CHANGES`, as a method."""
 
     def fit_one(split: Split, kept: np.ndarray, seed: int) -> FittedDefault:
-        model = NeuralSurv(preset=replace(DEFAULT, **CHANGES[change]), random_state=seed, verbose=False)
+        model = AblatedNeuralSurv(**CHANGES[change], random_state=seed, verbose=False)
         model.fit(split.train.x[:, kept], (split.train.time, split.train.event))
         return FittedDefault(model, kept)
 

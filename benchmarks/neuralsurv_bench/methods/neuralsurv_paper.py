@@ -1,4 +1,4 @@
-"""NeuralSurv with its `paper` preset: the covariates as the protocol prepares them, the posterior median as the curve.
+"""The method of the paper: the covariates as the protocol prepares them, the posterior median as the curve.
 
 The published tables were run with one hidden layer of 16 units, the paper's text says two; both are here.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from neuralsurv import NeuralSurv
+from neuralsurv import PaperNeuralSurv
 from neuralsurv.model.prior import Gamma
 from neuralsurv.model.quadrature import GaussLegendre
 from neuralsurv.posterior.gaussian import Draws
@@ -57,7 +57,7 @@ def changes_for(hidden: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(CHANGES) if len(hidden) == 1 else CHANGES_OF_TWO_LAYERS
 
 
-_SENTENCE = "the paper preset on the training rows as the protocol prepares them, not standardised once more"
+_SENTENCE = "the method of the paper on the training rows as the protocol prepares them, not standardised once more"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class FittedPaper:
 
     Attributes
     ----------
-    model : NeuralSurv
+    model : PaperNeuralSurv
         The estimator.
     kept : ndarray of bool, shape (d,)
         The columns that vary among the training rows; the estimator refuses the others.
@@ -76,7 +76,7 @@ class FittedPaper:
         The best phi for the weights at the mode, in scaled time.
     """
 
-    model: NeuralSurv
+    model: PaperNeuralSurv
     kept: np.ndarray
     curve: str = "median"
     mode_phi: float = float("nan")
@@ -125,13 +125,13 @@ class FittedPaper:
         }
 
 
-def mode_phi(model: NeuralSurv, rows: Rows) -> float:
+def mode_phi(model: PaperNeuralSurv, rows: Rows) -> float:
     """Return the best phi for the weights at the mode of a fit to `rows`, which hold the columns that were kept.
 
     phi has a closed form there: (shape − 1 + events) / (rate + exposure), with the exposure ∫ σ(g) / Z of all rows.
     """
     posterior, prior = model.posterior_, model.phi_prior_
-    # The paper preset learns phi.
+    # The method of the paper learns phi.
     assert isinstance(prior, Gamma)
     time = torch.from_numpy(rows.time / model.time_scale_)
     nodes = GaussLegendre().nodes(torch.zeros_like(time), time, posterior.rho)
@@ -154,16 +154,16 @@ def gamma_summary(distribution: Gamma) -> dict[str, float]:
 
 
 def paper_method(
-    hidden: tuple[int, ...] | None, phi_prior: tuple[float, float] | None = None, change: str = "as the preset"
+    hidden: tuple[int, ...] | None, phi_prior: tuple[float, float] = (1.0, 1.0), change: str = "as the preset"
 ) -> Method:
-    """Return the paper preset as a method.
+    """Return the method of the paper as a method of the benchmark.
 
     Parameters
     ----------
     hidden : tuple of int or None
         Widths of the hidden layers, whatever the experiment asks for; None to do as the experiment asks.
-    phi_prior : tuple of float, optional
-        Shape and rate of the prior of phi, if not the preset's.
+    phi_prior : tuple of float
+        Shape and rate of the prior of phi.
     change : str
         One of `CHANGES`.
     """
@@ -174,8 +174,7 @@ def paper_method(
         more = options.pop("rows", "training") == "training and validation"
         rows = split.train + split.validation if more else split.train
         kept = np.ptp(rows.x, axis=0) > 0
-        model = NeuralSurv(
-            preset="paper",
+        model = PaperNeuralSurv(
             hidden=settings.hidden if hidden is None else hidden,
             phi_prior=phi_prior,
             standardise=False,
