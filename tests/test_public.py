@@ -13,7 +13,7 @@ def test_public_names_are_there():
 
     assert neuralsurv.NeuralSurv is NeuralSurv
     assert neuralsurv.load is load
-    assert dir(neuralsurv) == ["NeuralSurv", "__version__", "load", "metrics"]
+    assert dir(neuralsurv) == ["NeuralSurv", "OwnNetwork", "PaperNeuralSurv", "__version__", "load", "metrics"]
     assert neuralsurv.metrics.brier_score is import_module("neuralsurv.metrics").brier_score
 
 

@@ -27,11 +27,20 @@ def printable(text: str, *, keep: str = "") -> str:
     return _CONTROLS.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], text)
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return ``did you mean …? `` with a trailing space, or an empty text if no known name is close."""
+def suggestion(name: str, known: Iterable[str], sentence: str) -> str:
+    """Return what comes after a semicolon: ``did you mean …?`` if a known name is close, and then a sentence.
+
+    Examples
+    --------
+    >>> from neuralsurv.names import suggestion
+    >>> suggestion("agee", ["age", "dose"], "The columns are age, dose.")
+    "did you mean 'age'? The columns are age, dose."
+    >>> suggestion("weight", ["age", "dose"], "The columns are age, dose.")
+    'the columns are age, dose.'
+    """
     by_lower = {other.casefold(): other for other in known}
     close = get_close_matches(name.casefold(), by_lower, n=1, cutoff=0.6)
-    return f"did you mean {by_lower[close[0]]!r}? " if close else ""
+    return f"did you mean {by_lower[close[0]]!r}? {sentence}" if close else sentence[0].lower() + sentence[1:]
 
 
 def listed(names: Sequence[str]) -> str:
@@ -57,7 +66,5 @@ def check_known(name: str, known: Sequence[Any], *, what: str, where: str = "") 
     if name not in known:
         place = f" ({where})" if where else ""
         names = [str(other) for other in known]
-        meant = suggestion(name, names)
-        raise InputError(
-            f"there is no {what} {name!r}{place}; {meant}{'The' if meant else 'the'} {what}s are {listed(names)}."
-        )
+        meant = suggestion(name, names, f"The {what}s are {listed(names)}.")
+        raise InputError(f"there is no {what} {name!r}{place}; {meant}")

@@ -11,7 +11,7 @@ from matplotlib import pyplot
 from matplotlib.colors import to_hex
 from scipy.stats import gamma
 
-from neuralsurv import NeuralSurv
+from neuralsurv import PaperNeuralSurv
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.errors import InputError, NeuralSurvWarning
@@ -332,8 +332,8 @@ def cohort():
 def model(cohort):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NeuralSurvWarning)
-        return NeuralSurv(
-            "paper", hidden=(3,), quadrature_points=30, starts=1, draws=40, verbose=False, random_state=0
+        return PaperNeuralSurv(
+            hidden=(3,), quadrature_points=30, starts=1, draws=40, verbose=False, random_state=0
         ).fit(*cohort)
 
 

@@ -30,7 +30,7 @@ def test_a_good_one():
         ({"people": [{}], "times": ["x"] * 501}, r"times: there are 501; send at most 500 at a time"),
         ({"people": [1] * 1000, "times": ["x"] * 500}, r"1000 people at 500 times are 500000 values of each quantity"),
         ({str(k): 1 for k in range(9)}, r"there is no field '0'; the fields are people, times, quantities, shares"),
-        ({"people": [{str(k): [] for k in range(9)}]}, r"there is no covariate '0'; The covariates are age, dose"),
+        ({"people": [{str(k): [] for k in range(9)}]}, r"there is no covariate '0'; the covariates are age, dose"),
     ],
 )
 def test_what_is_too_much_is_refused_before_the_schema_sees_it(monkeypatch, body, sentence):

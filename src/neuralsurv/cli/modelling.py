@@ -39,13 +39,20 @@ def make_estimator(given: dict[str, Any], **more: Any) -> SurvivalEstimator:
     if preset not in PRESETS:
         raise InputError(f"preset {preset!r} is not known; use one of {', '.join(PRESETS)}.")
     kind = PRESETS[preset]
-    known = [name for name in inspect.signature(kind).parameters if name not in _OURS]
+    settings = {each: [name for name in _parameters(PRESETS[each]) if name not in _OURS] for each in PRESETS}
     for name in given:
-        check_known(name, ["preset", *known], what="setting", where=f"--set or [model] for --preset {preset}")
+        others = [each for each in PRESETS if name in settings[each]]
+        if others and preset not in others:
+            raise InputError(f"{name!r} is a setting of --preset {others[0]}, and this is --preset {preset}.")
+        check_known(name, ["preset", *settings[preset]], what="setting", where="--set or [model]")
     values: dict[str, Any] = {"random_state": 0, **more}
     values |= {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     values.pop("preset", None)
     return kind(**values)
+
+
+def _parameters(kind: type) -> list[str]:
+    return list(inspect.signature(kind).parameters)
 
 
 def shown_parameters(model: SurvivalEstimator) -> dict[str, Any]:

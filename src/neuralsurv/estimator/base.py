@@ -147,8 +147,8 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
         >>> from neuralsurv import NeuralSurv
         >>> from neuralsurv.data.simulate import lognormal_cohort
         >>> cohort = lognormal_cohort(25, seed=1)
-        >>> model = NeuralSurv(hidden=(), random_state=0)
-        >>> model.fit_exact(cohort.x, cohort.y, chains=4, warmup=200, thin=5).diagnostics_.converged
+        >>> model = NeuralSurv(hidden=(), average=False, random_state=0)
+        >>> model.fit_exact(cohort.x, cohort.y, warmup=200).diagnostics_.converged
         True
         """
         given = {"time": time, "event": event, "entry": entry, "weight": sample_weight, "id": id}

@@ -47,7 +47,8 @@ def check_names(people: Iterable[dict[str, Any]], covariates: Sequence[Covariate
             if name not in known:
                 shown = shortened(name)
                 raise ColumnError(
-                    f"there is no covariate {shown!r}; {suggestion(shown, names)}The covariates are {listed(names)}.",
+                    f"there is no covariate {shown!r}; "
+                    + suggestion(shown, names, f"The covariates are {listed(names)}."),
                     shown,
                 )
 
@@ -80,7 +81,7 @@ def _column(people: Sequence[dict[str, Value]], covariate: Covariate) -> np.ndar
         name = shortened(str(values[int(unseen.argmax())]))
         raise ColumnError(
             f"covariate {column.name!r} has the value {name!r} in {rows_phrase(unseen)}, which the model does not "
-            f"know; {suggestion(name, column.levels)}It knows {listed(column.levels)}.",
+            "know; " + suggestion(name, column.levels, f"It knows {listed(column.levels)}."),
             column.name,
         )
     table = np.empty(len(values), dtype=object)

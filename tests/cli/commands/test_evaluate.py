@@ -137,9 +137,9 @@ def test_wrong_plans(table, arguments, message):
 
 def test_an_interrupt_inside_a_fit_ends_the_whole_work(table, monkeypatch):
     """The estimator keeps what it has when it is interrupted, so the command must not go on with the next fold."""
-    from neuralsurv import NeuralSurv
+    from neuralsurv import PaperNeuralSurv
 
-    fit, fits = NeuralSurv.fit, []
+    fit, fits = PaperNeuralSurv.fit, []
 
     def interrupted(self, *arguments, **options):
         fit(self, *arguments, **options)
@@ -147,7 +147,7 @@ def test_an_interrupt_inside_a_fit_ends_the_whole_work(table, monkeypatch):
         fits.append(self)
         return self
 
-    monkeypatch.setattr(NeuralSurv, "fit", interrupted)
+    monkeypatch.setattr(PaperNeuralSurv, "fit", interrupted)
     ended = run("evaluate", table, *ROLES, "--folds", 2, "--quiet", *QUICK)
     assert ended.code == 130
     assert ended.err == "error: interrupted; nothing was written.\n"

@@ -29,8 +29,8 @@ def test_fit_writes_the_model_that_the_estimator_makes(table, tmp_path):
     ended = run("fit", table, *ROLES, "--out", out, "--seed", 7, *QUICK)
     assert ended.code == 0, ended.err
     frame = pd.read_csv(table).drop(columns=["name", "clinic"])
-    direct = neuralsurv.NeuralSurv(
-        preset="paper", hidden=(2,), draws=40, starts=1, activation="tanh", quadrature="gauss-legendre",
+    direct = neuralsurv.PaperNeuralSurv(
+        hidden=(2,), draws=40, starts=1, activation="tanh", quadrature="gauss-legendre",
         quadrature_points=8, random_state=7, verbose=False,
     ).fit(frame, time="years", event="died")  # fmt: skip
     loaded = neuralsurv.load(out)
@@ -188,10 +188,14 @@ def test_entry_weight_and_id_reach_the_estimator(tmp_path):
         ((*ROLES, "--entry-date", "age"), "--entry-date goes with --start-date and --end-date"),
         (
             (*ROLES, "--event-value", "2"),
-            "no row of column 'died' holds '2' (--event-value); Its values are 1 (24), 0 (16).",
+            "no row of column 'died' holds '2' (--event-value); its values are 1 (24), 0 (16).",
         ),
         ((*ROLES, "--set", "rho"), "--set 'rho' is not of the form name=value"),
-        ((*ROLES, "--set", "roh=1"), "there is no setting 'roh' (--set or [model]); did you mean 'rho'?"),
+        (
+            (*ROLES, "--preset", "paper", "--set", "roh=1"),
+            "there is no setting 'roh' (--set or [model]); did you mean 'rho'?",
+        ),
+        ((*ROLES, "--set", "rho=1"), "'rho' is a setting of --preset paper, and this is --preset default."),
         ((*ROLES, "--preset", "paper", "--set", "rho=-1"), "rho=-1 must be a positive number."),
         ((*ROLES, "--hidden", "a,b"), "--hidden 'a,b' must be whole numbers"),
         ((*ROLES, "--preset", "nothing"), "preset 'nothing' is not known"),

@@ -98,7 +98,7 @@ def test_what_cannot_stream_is_refused(rows, tmp_path):
         "fit", rows, "--stream", *ROLES, *out, "--id", "x", "--categorical", "y"
     )
     assert refused("fit", rows, "--stream", *ROLES, *out, "--preset", "paper").startswith(
-        "fit_stream is for the default model; preset='paper' needs all rows in memory: use fit."
+        "--stream is for the default model; --preset paper needs all rows in memory."
     )
     for option in ("--time", "--features", "--drop"):
         roles = ("--event", "event") if option == "--time" else ROLES
@@ -141,10 +141,13 @@ def test_several_modes(rows, tmp_path):
     [
         (("--passes", "3"), "passes=3 is for steps on samples of the rows, and this fit sweeps over all of them"),
         (("--set", "average=false"), "average=False is for fit, which holds all rows in memory, and does nothing in"),
-        (("--set", "max_sweeps=5", "--method", "mini-batch"), "max_sweeps=5 is for sweeps over all rows, and this fit"),
+        (
+            ("--set", "max_sweeps=5", "--method", "mini-batch"),
+            "max_sweeps=5 is for sweeps over all rows (method='exact'), and this",
+        ),
         (
             ("--preset", "paper", "--set", "starts=3"),
-            "fit_stream is for the default model; preset='paper' needs all rows",
+            "--stream is for the default model; --preset paper needs all rows in memory.",
         ),
     ],
 )

@@ -55,7 +55,7 @@ def event_flags(values: pd.Series, chosen: tuple[str, ...]) -> pd.Series:
         if value not in counts.index:
             raise InputError(
                 f"no row of column {values.name!r} holds {value!r} (--event-value); "
-                f"{suggestion(value, sorted(counts.index))}Its values are {_listed(counts)}."
+                + suggestion(value, sorted(counts.index), f"Its values are {_listed(counts)}.")
             )
     _refuse_variants(str(values.name), chosen, counts)
     return text.isin(chosen).astype(float).where(text.notna(), np.nan)

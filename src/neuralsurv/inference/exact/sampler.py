@@ -68,18 +68,16 @@ def sample(
     Examples
     --------
     >>> import torch
+    >>> from neuralsurv.data.cohort import Cohort
     >>> from neuralsurv.inference.exact.sampler import LinearModel, sample
     >>> from neuralsurv.model.hazard import Constant
     >>> from neuralsurv.model.network import MLP
     >>> from neuralsurv.model.prior import Gamma, WeightPrior
-    >>> time = torch.linspace(0.1, 1, 10, dtype=torch.float64)
+    >>> time = torch.linspace(0.1, 1, 10)
+    >>> cohort = Cohort.of(time, time < 0.8, 0 * time, torch.ones(10), time[:, None])
     >>> network = MLP(covariates=1, hidden=())
     >>> model = LinearModel.from_network(
-    ...     time,
-    ...     time < 0.8,
-    ...     0 * time,
-    ...     torch.ones_like(time),
-    ...     time[:, None],
+    ...     cohort,
     ...     network=network,
     ...     theta_star=torch.zeros(3, dtype=torch.float64),
     ...     weight_prior=WeightPrior.isotropic(3),
