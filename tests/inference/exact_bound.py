@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from inference.problems import Rows, simulated
+from inference.problems import baseline_exposure, event_weight, simulated
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.default.expectations import Ascent
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
@@ -75,7 +76,7 @@ def log_likelihood(likelihood: Likelihood, phi: float, g: Tensor) -> Tensor:
 
 
 def additive_likelihood(
-    rows: Rows, *, headroom: float = 30.0, bumps: int = 1, hidden: tuple[int, ...] | None = None, nodes: int = 8
+    rows: Cohort, *, headroom: float = 30.0, bumps: int = 1, hidden: tuple[int, ...] | None = None, nodes: int = 8
 ) -> tuple[Likelihood, float]:
     """Return a likelihood with the network of the default preset, and the crude rate of events for phi."""
     d = rows.x.shape[1]
@@ -83,13 +84,13 @@ def additive_likelihood(
     origin = torch.zeros(0).double() if inner is None else inner.initial(torch.Generator().manual_seed(5))
     basis = place_basis(rows.time[rows.event], rows.weight[rows.event], bumps)
     likelihood = Likelihood(
-        points=build_points(*rows.arguments[:4], ShiftedLog(nodes, basis.shift), 1.0),
+        points=build_points(rows, ShiftedLog(nodes, basis.shift), 1.0),
         x=rows.x,
         network=Additive(d, basis, -math.log(headroom - 1), inner, origin),
         normaliser=Constant(1 / headroom),
         rho=1.0,
     )
-    return likelihood, rows.events / rows.exposure(1.0)
+    return likelihood, event_weight(rows) / baseline_exposure(rows, 1.0)
 
 
 def dense_ascent(
@@ -105,5 +106,5 @@ def dense_ascent(
     return Ascent(likelihood, phi, linearised.offset, solver, precision, fisher), jacobian
 
 
-def usual_rows(n: int = 25, seed: int = 4) -> Rows:
+def usual_rows(n: int = 25, seed: int = 4) -> Cohort:
     return simulated(n, entry=True, weight=True, seed=seed)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.paper import cavi
+from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.hazard import Constant, Normaliser
-from neuralsurv.model.likelihood import Problem
 from neuralsurv.model.linearise import Linearised, linearise
 from neuralsurv.model.network import MLP, Network, Pullback
 from neuralsurv.model.points import build_points
@@ -24,36 +25,18 @@ def double(values: object) -> Tensor:
     return torch.as_tensor(values, dtype=torch.float64)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """What the library takes of a cohort, in scaled time."""
+def event_weight(cohort: Cohort) -> float:
+    return float(cohort.weight[cohort.event].sum())
 
-    time: Tensor
-    event: Tensor
-    entry: Tensor
-    weight: Tensor
-    x: Tensor
 
-    def take(self, index: Tensor) -> Rows:
-        return Rows(self.time[index], self.event[index], self.entry[index], self.weight[index], self.x[index])
-
-    @property
-    def arguments(self) -> tuple[Tensor, ...]:
-        """The data arguments of `inference.fit.fit`."""
-        return self.time, self.event, self.entry, self.weight, self.x
-
-    @property
-    def events(self) -> float:
-        return float(self.weight[self.event].sum())
-
-    def exposure(self, rho: float) -> float:
-        """The baseline exposure, by the closed form of its integral."""
-        return float((self.weight * (self.time**rho - self.entry**rho)).sum()) / rho
+def baseline_exposure(cohort: Cohort, rho: float) -> float:
+    """The baseline exposure, by the closed form of its integral."""
+    return float((cohort.weight * (cohort.time**rho - cohort.entry**rho)).sum()) / rho
 
 
 def simulated(
     n: int, *, covariates: int = 2, censoring: float = 0.3, entry: bool = False, weight: bool = False, seed: int = 0
-) -> Rows:
+) -> Cohort:
     """Exponential times that the first covariate shortens; an exact share of rows censored, at least one event."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -70,11 +53,11 @@ def simulated(
     time = time / time.max()
     entries = 0.7 * time * uniform() if entry else torch.zeros(n, dtype=torch.float64)
     weights = 0.5 + 2 * uniform() if weight else torch.ones(n, dtype=torch.float64)
-    return Rows(time, event, entries, weights, x)
+    return Cohort(time, event, entries, weights, x)
 
 
 def problem_of(
-    rows: Rows,
+    rows: Cohort,
     network: Network | None = None,
     *,
     hidden: tuple[int, ...] = (4,),
@@ -84,10 +67,10 @@ def problem_of(
     normaliser: Normaliser | None = None,
     phi_prior: tuple[float, float] = (1.0, 1.0),
     precision: Tensor | None = None,
-) -> Problem:
+) -> PaperProblem:
     network = MLP(rows.x.shape[1], hidden, activation) if network is None else network
-    return Problem(
-        points=build_points(rows.time, rows.event, rows.entry, rows.weight, rule or GaussLegendre(8), rho),
+    return PaperProblem(
+        points=build_points(rows, rule or GaussLegendre(8), rho),
         x=rows.x,
         network=network,
         weight_prior=WeightPrior.isotropic(network.size) if precision is None else WeightPrior(precision),
@@ -97,7 +80,7 @@ def problem_of(
     )
 
 
-def intricate(activation: str = "tanh", hidden: tuple[int, ...] = (4,), rho: float = 1.4, n: int = 15) -> Problem:
+def intricate(activation: str = "tanh", hidden: tuple[int, ...] = (4,), rho: float = 1.4, n: int = 15) -> PaperProblem:
     """A problem in which nothing is 1 or one half, so that no factor can go missing unseen."""
     rows = simulated(n, entry=True, weight=True, seed=3)
     size = MLP(2, hidden, activation).size
@@ -167,7 +150,7 @@ class FrozenNetwork:
         return torch.zeros_like(theta)
 
 
-def constant(rows: Rows, level: float, **options: object) -> Problem:
+def constant(rows: Cohort, level: float, **options: object) -> PaperProblem:
     """g frozen at one level and Z = σ(level), so that the model is the exponential (or Weibull) one with hazard φ."""
     network = FrozenNetwork((level,))
     normaliser = Level(float(torch.sigmoid(double(level))))
@@ -175,7 +158,7 @@ def constant(rows: Rows, level: float, **options: object) -> Problem:
 
 
 def setting(
-    problem: Problem, theta: Tensor, phi: float = 1.0, spread: str = "mode"
+    problem: PaperProblem, theta: Tensor, phi: float = 1.0, spread: str = "mode"
 ) -> tuple[Linearised, PrimalSolver, cavi.CaviState]:
     """Return what a sweep takes: linearised points, solver, first state."""
     linearised = linearise(problem, theta)
@@ -184,7 +167,7 @@ def setting(
 
 
 def fitted(
-    problem: Problem, theta: Tensor, phi: float = 1.0, spread: str = "mode", **options: object
+    problem: PaperProblem, theta: Tensor, phi: float = 1.0, spread: str = "mode", **options: object
 ) -> tuple[Linearised, cavi.CaviState, cavi.CaviInfo]:
     """Sweep from (theta, phi); return the linearised points, the last state and the info."""
     linearised, solver, state = setting(problem, theta, phi, spread)

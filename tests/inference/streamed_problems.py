@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from inference.problems import Rows, simulated
-from neuralsurv.inference.choices import DEFAULT, DefaultChoices, resolve
+from inference.problems import baseline_exposure, event_weight, simulated
+from neuralsurv.data.cohort import Cohort
+from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.inference.stream.batch_terms import BatchTerms, Linear
 from neuralsurv.inference.stream.kept_directions import Directions
@@ -19,23 +19,21 @@ from neuralsurv.model.quadrature import ShiftedLog
 COHORT = simulated(700, covariates=3, entry=True, weight=True, seed=5)
 
 
-def pack(rows: Rows, *, chunk: int = 200) -> PackedRows:
+def pack(rows: Cohort, *, chunk: int = 200) -> PackedRows:
     """Return rows packed in chunks whose last block is not full."""
     packer = Packer(None, rows.x.shape[1], seed=0)
-    for number, first in enumerate(range(0, len(rows.time), chunk)):
-        part = rows.take(torch.arange(first, min(first + chunk, len(rows.time))))
-        packer.add(number, *(np.asarray(values) for values in part.arguments))
+    for number, first in enumerate(range(0, len(rows), chunk)):
+        packer.add(number, rows.take(slice(first, first + chunk)))
     return packer.finish(Alone())
 
 
-def batch_terms(rows: Rows = COHORT, hidden: tuple[int, ...] = (4,), star: float = 0.0) -> tuple[BatchTerms, Tensor]:
+def batch_terms(rows: Cohort = COHORT, hidden: tuple[int, ...] = (4,), star: float = 0.0) -> tuple[BatchTerms, Tensor]:
     """Return the terms, all directions kept, linearised at random weights of size `star`."""
-    choices = resolve("default", hidden=hidden)
-    assert isinstance(choices, DefaultChoices)
-    network = build_network(rows.time[rows.event], rows.weight[rows.event], rows.x.shape[1], choices, 3)
-    prior = build_prior(network, choices)
+    settings = DefaultSettings(hidden=hidden)
+    network = build_network(rows.event_time, rows.event_weight, rows.covariates, settings, 3)
+    prior = build_prior(network, settings)
     mode = star * torch.randn(network.size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    rule = ShiftedLog(DEFAULT.quadrature_points, network.basis.shift)
+    rule = ShiftedLog(settings.quadrature_points, network.basis.shift)
     directions = Directions(prior, None, network.size)
-    phi = rows.events / rows.exposure(1.0)
+    phi = event_weight(rows) / baseline_exposure(rows, 1.0)
     return BatchTerms(Linear(network, Constant(1 / 30), rule, mode, directions), phi), mode

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, Self
 
@@ -16,6 +15,7 @@ from neuralsurv.data.stream.batches import open_source
 from neuralsurv.data.stream.survey import Survey
 from neuralsurv.data.stream.time_counts import event_quartiles
 from neuralsurv.errors import InputError
+from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.fitted import Fitted, thinned
 from neuralsurv.files.checkpoint import Checkpoint, fingerprint
 from neuralsurv.inference.default.settings import DefaultSettings
@@ -42,25 +42,12 @@ _SWEEPS = dict.fromkeys(
 )
 
 
-class StreamedFits:
-    """The streamed fit of an estimator."""
-
-    verbose: Any
-    random_state: Any
-    standardise: Any
-    fitted_: Fitted
+class StreamingEstimator(SurvivalEstimator):
+    """An estimator that can also be fitted to a stream of batches."""
 
     @abstractmethod
     def _settings(self) -> DefaultSettings:
         """Return the settings of the model, checked."""
-
-    @abstractmethod
-    def _check_draws(self) -> None:
-        """Refuse a number of draws that is wrong."""
-
-    @abstractmethod
-    def _refuse_unused(self, reasons: Mapping[str, str]) -> None:
-        """Refuse parameters that were set although this fit does not use them."""
 
     def fit_stream(
         self,

@@ -16,7 +16,8 @@ from inference.problems import simulated
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.default.expectations import Ascent, expectations
 from neuralsurv.inference.paper import cavi
-from neuralsurv.model.likelihood import Likelihood, Problem
+from neuralsurv.inference.paper.problem import PaperProblem
+from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.linearise import linearise
 from neuralsurv.model.prior import Gamma, WeightPrior
 from neuralsurv.solvers.primal import PrimalGaussian, PrimalSolver
@@ -259,7 +260,7 @@ def test_against_the_exact_posterior_of_two_weights(n, gap, share):
 def by_cavi(likelihood: Likelihood, phi: float, precision: Tensor, *, tolerance: float):
     # Tight enough to hold phi, and not so tight that the log of the Gamma function rounds.
     tight = 1e6 * likelihood.event_count
-    problem = Problem(
+    problem = PaperProblem(
         **{name: getattr(likelihood, name) for name in ("points", "x", "network", "normaliser", "rho")},
         weight_prior=WeightPrior(precision),
         phi_prior=Gamma(phi * tight, tight),

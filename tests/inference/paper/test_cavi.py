@@ -6,7 +6,17 @@ import torch
 from scipy.special import digamma
 
 from inference.augmented_bound import Factors, omega_mean, slopes
-from inference.problems import constant, double, fitted, intricate, problem_of, setting, simulated
+from inference.problems import (
+    baseline_exposure,
+    constant,
+    double,
+    event_weight,
+    fitted,
+    intricate,
+    problem_of,
+    setting,
+    simulated,
+)
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.paper import cavi, mode
 from neuralsurv.model.augmentation import latent_intensity
@@ -26,8 +36,8 @@ class TestClosedForms:
         rows = simulated(25, entry=dressed, weight=dressed, seed=2)
         problem = constant(rows, 40.0, rho=rho, phi_prior=(1.3, 0.8))
         _, state, info = fitted(problem, double([0.7]), spread=spread)
-        assert state.phi.shape == pytest.approx(1.3 + rows.events, rel=1e-14)
-        assert state.phi.rate == pytest.approx(0.8 + rows.exposure(rho), rel=1e-14)
+        assert state.phi.shape == pytest.approx(1.3 + event_weight(rows), rel=1e-14)
+        assert state.phi.rate == pytest.approx(0.8 + baseline_exposure(rows, rho), rel=1e-14)
         assert info.latent_points == pytest.approx(0, abs=1e-12)
         # Data that say nothing of theta leave its prior as it is.
         assert float(state.theta.mean) == 0
@@ -39,7 +49,7 @@ class TestClosedForms:
         # The model is the same as with g = 40, so the exact posterior is Gamma(A, β0 + E). Mean field gives a Gamma
         # with the larger rate β0 + 2E, and the shape that solves α = A + (B/β) exp ψ(α), B = 2E·σ(0) = E.
         rows = simulated(60, entry=dressed, weight=dressed, seed=2)
-        exposure, shape = rows.exposure(rho), 1.3 + rows.events
+        exposure, shape = baseline_exposure(rows, rho), 1.3 + event_weight(rows)
         exact = Gamma(shape, 0.8 + exposure)
         phi = fitted(constant(rows, 0.0, rho=rho, phi_prior=(1.3, 0.8)), ZERO)[1].phi
         assert phi.rate == pytest.approx(0.8 + 2 * exposure, rel=1e-14)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from inference.problems import constant, double, intricate, problem_of, simulated
+from inference.problems import baseline_exposure, constant, double, event_weight, intricate, problem_of, simulated
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.paper import mode
 
@@ -110,7 +110,7 @@ class TestPhi:
         rows = simulated(25, entry=True, weight=True, seed=2)
         problem = constant(rows, level, rho=1.5, phi_prior=(1.3, 0.8))
         found = search(problem, double([0.7]))
-        assert found.phi == pytest.approx((0.3 + rows.events) / (0.8 + rows.exposure(1.5)), rel=1e-13)
+        assert found.phi == pytest.approx((0.3 + event_weight(rows)) / (0.8 + baseline_exposure(rows, 1.5)), rel=1e-13)
         assert float(found.theta) == pytest.approx(0, abs=1e-9)
 
     def test_phi_of_the_em_iterations_goes_there(self):

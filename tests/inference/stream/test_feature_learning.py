@@ -13,7 +13,6 @@ from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.paper import mode
 from neuralsurv.inference.stream import feature_learning as learning
 from neuralsurv.inference.stream.feature_learning import Objective, Training, _Adam, learn_features
-from neuralsurv.inference.stream.packed_rows import RowBatch
 from neuralsurv.inference.stream.processes import Alone
 from neuralsurv.inference.stream.snapshots import NoKeeper
 from neuralsurv.model.hazard import Constant
@@ -71,15 +70,14 @@ def without_noise():
 def test_the_gradient_of_a_batch_is_that_of_its_value():
     network = MLP(3, (4,), "tanh")
     theta = network.initial(torch.Generator().manual_seed(1))
-    batch = RowBatch(*COHORT.arguments)
     given = objective(network)
-    sums = given.batch(batch, RULE, theta)
+    sums = given.batch(COHORT, RULE, theta)
     for place in (0, 7, 20):
         ends = []
         for sign in (1, -1):
             moved = theta.clone()
             moved[place] += sign * 1e-5
-            value = given.batch(batch, RULE, moved)
+            value = given.batch(COHORT, RULE, moved)
             ends.append(float(value[0] + 1.7 * value[1]))
         assert float(sums[2 + place]) == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5, abs=1e-6)
 
@@ -133,7 +131,7 @@ def test_noise_has_the_variance_that_the_rows_leave(many):
     train_many(many, network, 30, keeper=kept)
     found = kept.snapshots[-1]
     theta, square, step = found.tensors["theta"], found.tensors["adam_square"], int(found.numbers["step"])
-    each = [given.batch(RowBatch(*MANY.take(torch.tensor([k])).arguments), RULE, theta)[2:] for k in range(4000)]
+    each = [given.batch(MANY.take(torch.tensor([k])), RULE, theta)[2:] for k in range(4000)]
     information = torch.stack(each).var(0) * 4000
     drawn = torch.stack(
         [_Adam(step, theta, theta, square, 0.0).drawn(given.precision, 4000, 50, seed) for seed in range(2000)]
@@ -147,7 +145,7 @@ def test_noise_has_the_variance_that_the_rows_leave(many):
 def test_noise_keeps_a_wide_network_from_learning_the_rows_by_heart(many):
     network = MLP(20, (32,), "tanh")
     given = objective(network, HIGH)
-    fresh = RowBatch(*simulated(4000, covariates=20, seed=7).arguments)
+    fresh = simulated(4000, covariates=20, seed=7)
 
     def loss(theta):
         event, exposure = given.batch(fresh, RULE, theta)[:2]

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from neuralsurv.inference.choices import resolve
+from neuralsurv.data.cohort import Cohort
+from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.inference.stream.kept_directions import Belief, Directions, Information, choose_directions, split_rows
-from neuralsurv.inference.stream.packed_rows import RowBatch
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Group, GroupedPrior
 from neuralsurv.model.quadrature import GaussLegendre
@@ -132,16 +132,16 @@ def wide():
     n = 40
     time = torch.rand(n, generator=GENERATOR, dtype=torch.float64)
     event = torch.arange(n) % 2 == 0
-    rows = RowBatch(time, event, torch.zeros(n, dtype=torch.float64), torch.ones(n, dtype=torch.float64), normal(n, 6))
-    choices = resolve("default", hidden=(48,))
-    network = build_network(time[event], rows.weight[event], 6, choices, 3)
-    return network, 0.3 * normal(network.size), rows, build_prior(network, choices)
+    rows = Cohort(time, event, torch.zeros(n, dtype=torch.float64), torch.ones(n, dtype=torch.float64), normal(n, 6))
+    settings = DefaultSettings(hidden=(48,))
+    network = build_network(time[event], rows.weight[event], 6, settings, 3)
+    return network, 0.3 * normal(network.size), rows, build_prior(network, settings)
 
 
 def test_reduced_rows_are_the_dense_products_and_the_mode_is_kept(wide):
     network, mode, rows, prior = wide
     lead = network.linear_size
-    points = build_points(rows.time, rows.event, rows.entry, rows.weight, GaussLegendre(4), 1.0)
+    points = build_points(rows, GaussLegendre(4), 1.0)
     jacobian = network.value_and_rows(mode, points.time, rows.x[points.row])[1]
     found = choose_directions(prior, lead, jacobian, torch.ones(len(points), dtype=torch.float64), mode, most=20)
     assert found.rank == lead + 21
@@ -170,7 +170,7 @@ def test_reduced_rows_are_the_dense_products_and_the_mode_is_kept(wide):
 def test_a_shape_is_a_better_bound_than_one_variance_for_all(wide):
     """The ELBO of a Gaussian likelihood: the shaped belief lies nearer to the exact one, and below it."""
     network, mode, rows, prior = wide
-    points = build_points(rows.time, rows.event, rows.entry, rows.weight, GaussLegendre(4), 1.0)
+    points = build_points(rows, GaussLegendre(4), 1.0)
     jacobian = network.value_and_rows(mode, points.time, rows.x[points.row])[1]
     weight = torch.full((len(points),), 20.0, dtype=torch.float64)
     log_scales = torch.zeros(len(prior.groups), dtype=torch.float64)

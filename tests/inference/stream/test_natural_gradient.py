@@ -40,7 +40,7 @@ def hold_scales(monkeypatch):
 
 
 def whole_likelihood(linear):
-    points = build_points(COHORT.time, COHORT.event, COHORT.entry, COHORT.weight, linear.rule, 1.0)
+    points = build_points(COHORT, linear.rule, 1.0)
     return Likelihood(points, COHORT.x, linear.network, linear.normaliser, 1.0)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import StorageError
 from neuralsurv.inference.stream import packed_rows as packed
 from neuralsurv.inference.stream.packed_rows import Packer, groups, permutation
@@ -29,7 +30,7 @@ def packer_of(numbers):
     packer = Packer(None, 2, seed=3)
     for number in numbers:
         table = CHUNKS[number]
-        packer.add(number, table[:, 0], table[:, 1] > 0.5, table[:, 2], table[:, 3], table[:, 4:])
+        packer.add(number, Cohort.of(table[:, 0], table[:, 1] > 0.5, table[:, 2], table[:, 3], table[:, 4:]))
     return packer
 
 
@@ -99,7 +100,7 @@ def test_a_full_disk_and_a_missing_folder_are_named(tmp_path, monkeypatch):
 
     real, packer._file = packer._file, Full()
     with pytest.raises(StorageError, match=r"do not fit onto the disk.*Every row takes 48 bytes"):
-        packer.add(0, *np.ones((4, 1)), np.ones((1, 2)))
+        packer.add(0, Cohort.of(*np.ones((4, 1)), np.ones((1, 2))))
     assert real.closed
     # The file has no name, so nothing is left of it.
     assert os.listdir(tmp_path) == []
