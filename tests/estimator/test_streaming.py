@@ -20,8 +20,7 @@ from neuralsurv.data.stream import batches as stream
 from neuralsurv.errors import CeilingWarning, ConvergenceWarning, InputError, NeuralSurvWarning
 from neuralsurv.inference.stream import feature_learning as learning
 from neuralsurv.inference.stream import fit as stream_fit
-from neuralsurv.inference.stream import natural_gradient as stochastic
-from neuralsurv.inference.stream import passes
+from neuralsurv.inference.stream import passes, streamed_problem
 from small_cohort import quick_default, small_cohort
 
 NAMES = {"time": "years", "event": "died"}
@@ -284,7 +283,9 @@ def test_a_function_that_returns_the_same_generator_is_told_to_return_a_fresh_on
 
 def test_what_is_wrong_with_the_rows_themselves_is_still_said(cohort, monkeypatch):
     # The rows are the same, so the trouble is what it says it is.
-    monkeypatch.setattr(passes.MomentTaker, "add", lambda *_: (_ for _ in ()).throw(KeyError("a mistake of ours")))
+    monkeypatch.setattr(
+        passes.MomentAccumulator, "add", lambda *_: (_ for _ in ()).throw(KeyError("a mistake of ours"))
+    )
     with pytest.raises(KeyError, match="a mistake of ours"):
         quick_default().fit_stream([cohort.frame()], **NAMES)
 
@@ -320,8 +321,8 @@ def test_small_streams_use_one_thread_in_every_stage(cohort, monkeypatch, method
     monkeypatch.setattr("neuralsurv.inference.threads._WORTH_A_TEAM", worth)
     watch(learning.Objective, "batch")
     watch(stream_fit, "choose_directions")
-    watch(stochastic.Inference, "_sums")
-    watch(stochastic.Inference, "_believe")
+    watch(streamed_problem.StreamedProblem, "sums")
+    watch(streamed_problem.StreamedProblem, "learned_posterior")
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -332,4 +333,4 @@ def test_small_streams_use_one_thread_in_every_stage(cohort, monkeypatch, method
     finally:
         torch.set_num_threads(before)
     assert set.union(*seen.values()) == threads
-    assert set(seen) == {"batch", "choose_directions", "_sums", "_believe"}
+    assert set(seen) == {"batch", "choose_directions", "sums", "learned_posterior"}

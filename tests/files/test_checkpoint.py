@@ -11,7 +11,7 @@ from neuralsurv.estimator import streaming
 from neuralsurv.files import checkpoint
 from neuralsurv.files.checkpoint import Checkpoint, fingerprint
 from neuralsurv.files.format import read, write
-from neuralsurv.inference.stream.processes import Alone
+from neuralsurv.inference.stream.processes import SingleProcess
 from neuralsurv.inference.stream.snapshots import Snapshot
 from small_cohort import quick_default, small_cohort
 
@@ -28,13 +28,13 @@ def snapshot():
 
 def test_a_snapshot_and_the_constants_come_back_bit_for_bit(tmp_path):
     file = tmp_path / "state"
-    first = Checkpoint(file, PRINT, Alone())
-    assert first.resumed("posterior") is None
+    first = Checkpoint(file, PRINT, SingleProcess())
+    assert first.resume("posterior") is None
     first.constants["mode"] = torch.tensor([0.1], dtype=torch.float64)
-    first.offer(snapshot, now=True)
-    again = Checkpoint(file, PRINT, Alone())
-    found = again.resumed("posterior")
-    assert again.resumed("features") is None
+    first.save(snapshot, now=True)
+    again = Checkpoint(file, PRINT, SingleProcess())
+    found = again.resume("posterior")
+    assert again.resume("features") is None
     assert found.numbers == {"done": 7.0}
     assert found.tensors.keys() == TENSORS.keys()
     assert all(torch.equal(found.tensors[name], TENSORS[name]) for name in TENSORS)
@@ -46,15 +46,15 @@ def test_it_saves_when_the_time_has_come(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
     file = tmp_path / "state"
-    kept = Checkpoint(file, PRINT, Alone(), every=60)
-    kept.offer(snapshot)
+    kept = Checkpoint(file, PRINT, SingleProcess(), every=60)
+    kept.save(snapshot)
     assert not file.exists()
     now[0] = 61
-    kept.offer(snapshot)
+    kept.save(snapshot)
     assert file.exists()
     file.unlink()
     now[0] = 100
-    kept.offer(snapshot)
+    kept.save(snapshot)
     assert not file.exists()
 
 
@@ -74,9 +74,9 @@ def test_other_processes_hear_from_process_0_and_write_nothing(tmp_path):
     file = tmp_path / "state"
     constants = {"mode": torch.ones(1)}
     kept = Checkpoint(file, PRINT, Second(("", snapshot(), constants)))
-    assert kept.resumed("posterior").numbers["done"] == 7
+    assert kept.resume("posterior").numbers["done"] == 7
     assert kept.constants is constants
-    kept.offer(snapshot, now=True)
+    kept.save(snapshot, now=True)
     assert not file.exists()
     with pytest.raises(InputError, match="said by process 0"):
         Checkpoint(file, PRINT, Second(("said by process 0", None, {})))
@@ -87,23 +87,23 @@ def test_other_processes_hear_from_process_0_and_write_nothing(tmp_path):
 )
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path, name, value):
     file = tmp_path / "state"
-    Checkpoint(file, PRINT, Alone()).offer(snapshot, now=True)
+    Checkpoint(file, PRINT, SingleProcess()).save(snapshot, now=True)
     with pytest.raises(InputError, match=rf"belongs to another fit: {name}(\[1\])? is .* there and"):
-        Checkpoint(file, {**PRINT, name: value}, Alone())
+        Checkpoint(file, {**PRINT, name: value}, SingleProcess())
     # Rounding of sums over another number of processes is no other fit.
-    Checkpoint(file, {**PRINT, "exposure": np.nextafter(1 / 3, 1)}, Alone())
+    Checkpoint(file, {**PRINT, "exposure": np.nextafter(1 / 3, 1)}, SingleProcess())
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path):
     file = tmp_path / "model"
     write(file, {"class": "NeuralSurv"}, {})
     with pytest.raises(InputError, match="is not a checkpoint of a fit"):
-        Checkpoint(file, PRINT, Alone())
+        Checkpoint(file, PRINT, SingleProcess())
     file.write_bytes(b"broken")
     with pytest.raises(InputError, match="too short"):
-        Checkpoint(file, PRINT, Alone())
+        Checkpoint(file, PRINT, SingleProcess())
     with pytest.raises(InputError, match="of the checkpoint does not exist"):
-        Checkpoint(tmp_path / "nowhere" / "state", PRINT, Alone())
+        Checkpoint(tmp_path / "nowhere" / "state", PRINT, SingleProcess())
 
 
 def test_a_fingerprint_holds_plain_values_only():
@@ -113,7 +113,7 @@ def test_a_fingerprint_holds_plain_values_only():
         "c": [None, True],
         "d": "inf",
     }
-    with pytest.raises(TypeError, match="a value of type object cannot tell fits apart"):
+    with pytest.raises(TypeError, match="a value of type object cannot be part of a fingerprint"):
         fingerprint(a=object())
 
 
@@ -217,7 +217,7 @@ def test_an_argument_of_a_streamed_fit_changes_the_fingerprint(monkeypatch, give
 
 def test_a_field_that_only_the_file_has_is_another_fit(tmp_path):
     file = tmp_path / "state"
-    Checkpoint(file, {**PRINT, "more": 1}, Alone()).offer(snapshot, now=True)
+    Checkpoint(file, {**PRINT, "more": 1}, SingleProcess()).save(snapshot, now=True)
     assert read(file)[0]["fingerprint"]["more"] == 1
     with pytest.raises(InputError, match="belongs to another fit: more is 1 there and None here"):
-        Checkpoint(file, PRINT, Alone())
+        Checkpoint(file, PRINT, SingleProcess())

@@ -9,10 +9,10 @@ from inference.problems import baseline_exposure, event_weight, simulated
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
-from neuralsurv.inference.stream.batch_terms import BatchTerms, Linear
-from neuralsurv.inference.stream.kept_directions import Directions
+from neuralsurv.inference.stream.batch_terms import BatchLinearisation, BatchTerms
+from neuralsurv.inference.stream.kept_directions import KeptDirections
 from neuralsurv.inference.stream.packed_rows import PackedRows, Packer
-from neuralsurv.inference.stream.processes import Alone
+from neuralsurv.inference.stream.processes import SingleProcess
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.quadrature import ShiftedLog
 
@@ -24,7 +24,7 @@ def pack(rows: Cohort, *, chunk: int = 200) -> PackedRows:
     packer = Packer(None, rows.x.shape[1], seed=0)
     for number, first in enumerate(range(0, len(rows), chunk)):
         packer.add(number, rows.take(slice(first, first + chunk)))
-    return packer.finish(Alone())
+    return packer.finish(SingleProcess())
 
 
 def batch_terms(rows: Cohort = COHORT, hidden: tuple[int, ...] = (4,), star: float = 0.0) -> tuple[BatchTerms, Tensor]:
@@ -34,6 +34,6 @@ def batch_terms(rows: Cohort = COHORT, hidden: tuple[int, ...] = (4,), star: flo
     prior = build_prior(network, settings)
     mode = star * torch.randn(network.size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     rule = ShiftedLog(settings.quadrature_points, network.basis.shift)
-    directions = Directions(prior, None, network.size)
+    directions = KeptDirections.all(prior)
     phi = event_weight(rows) / baseline_exposure(rows, 1.0)
-    return BatchTerms(Linear(network, Constant(1 / 30), rule, mode, directions), phi), mode
+    return BatchTerms(BatchLinearisation(network, Constant(1 / 30), rule, mode, directions), phi), mode

@@ -24,8 +24,8 @@ from neuralsurv.inference.stream.fit import StreamFitter
 from neuralsurv.inference.stream.modes import StreamedModes
 from neuralsurv.inference.stream.passes import OutcomeColumns, RowStream
 from neuralsurv.inference.stream.plan import StreamOptions
-from neuralsurv.inference.stream.processes import join_team
-from neuralsurv.inference.stream.snapshots import Keeper, NoKeeper
+from neuralsurv.inference.stream.processes import join_processes
+from neuralsurv.inference.stream.snapshots import NoCheckpoint, SnapshotStore
 from neuralsurv.memory import explained
 
 SHARDS = ("shared", "own")
@@ -147,23 +147,23 @@ class StreamingEstimator(SurvivalEstimator):
         roles = OutcomeColumns(time, event, entry, sample_weight)
         columns = None if features is None else [*features, *roles.names.values()]
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
-        with join_team() as team:
-            # Without a seed of their own, processes would each draw another.
-            seeds = team.gather(seeds)[0]
-            stream = RowStream(source, roles, columns, team, shards == "own", self.verbose)
+        with join_processes() as processes:
+            # Without a random_state, every process would draw seeds of its own.
+            seeds = processes.gather(seeds)[0]
+            stream = RowStream(source, roles, columns, processes, shards == "own", self.verbose)
             survey, seen = stream.survey()
             plan = options.plan(survey.rows)
             self._refuse_idle(options, "exact" if plan.exact else "mini-batch")
             encoding = stream.encoding(survey, seen, standardise=self.standardise)
             mode_seeds = _mode_seeds(int(seeds[0]), modes)
-            keepers: list[Keeper] = [NoKeeper() for _ in mode_seeds]
+            checkpoints: list[SnapshotStore] = [NoCheckpoint() for _ in mode_seeds]
             if checkpoint is not None:
                 depends = {"settings": settings, "plan": plan, "columns": roles, "cohort": survey, "encoding": encoding}
-                keepers = [
+                checkpoints = [
                     Checkpoint(
                         os.fspath(checkpoint) + (f".{number}" if number > 1 else ""),
                         fingerprint(**depends, rows=seen, seed=seed),
-                        team,
+                        processes,
                         every=_SECONDS if checkpoint_seconds is None else checkpoint_seconds,
                     )
                     for number, seed in enumerate(mode_seeds, 1)
@@ -174,10 +174,10 @@ class StreamingEstimator(SurvivalEstimator):
                 closing(stream.pack(survey, seen, encoding, int(seeds[0]), folder)) as rows,
             ):
                 fits = []
-                for number, (seed, keeper) in enumerate(zip(mode_seeds, keepers, strict=True), 1):
+                for number, (seed, store) in enumerate(zip(mode_seeds, checkpoints, strict=True), 1):
                     label = f" (mode {number} of {modes})" if modes > 1 else ""
                     width = len(encoding.outputs)
-                    fitter = StreamFitter(rows, survey, width, plan, seed, team, keeper, self.verbose, label)
+                    fitter = StreamFitter(rows, survey, width, plan, seed, processes, store, self.verbose, label)
                     fits.append(fitter.fit(settings))
         result = StreamedModes(tuple(fits), survey.weighted_events)
         self.fitted_ = _fitted(result, survey, encoding, roles, int(seeds[1]))

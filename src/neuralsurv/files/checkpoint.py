@@ -1,7 +1,7 @@
-"""Checkpoints of streamed fits: one file, replaced as a whole, that says which fit it belongs to.
+"""Checkpoints of streamed fits: one file, replaced atomically, that identifies the fit it belongs to.
 
-It is a safetensors file like that of a model, with the same digest against damage, and holds no code. A fit that goes
-on from it ends where it would have ended, to the last bit if nothing else has changed.
+It is a safetensors file like that of a model, with the same digest against damage, and holds no code. A fit that is
+resumed from it ends where it would have ended, to the last bit if nothing else has changed.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from torch import Tensor
 
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.format import Fields, read, write
-from neuralsurv.inference.stream.processes import Team
+from neuralsurv.inference.stream.processes import ProcessGroup
 from neuralsurv.inference.stream.snapshots import Snapshot
 
 _KIND = "checkpoint"
 _CONSTANT = "constant:"
 # Sums over another number of processes are rounded differently.
 _ROUNDING = 1e-9
-# Longer arrays and lists of words are told apart by a few numbers, or a digest.
+# Longer arrays and lists of words are represented by a few numbers, or a digest.
 _LONGEST = 1000
 
 
 class Checkpoint:
-    """Saves snapshots of a fit to a file, and gives back the one that is there.
+    """Saves snapshots of a fit to a file, and resumes from the one that is there.
 
     Parameters
     ----------
     path : path
-        The file. In a team only process 0 reads and writes it.
+        The file. Only process 0 reads and writes it.
     fingerprint : dict of str to plain value
-        What tells this fit from others: data and choices. A file of another fit is refused.
-    team : Team
+        What identifies the fit: its data and settings. A file of another fit is refused.
+    processes : ProcessGroup
         The processes of the fit.
     every : float
         Seconds between two saves.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], fingerprint: dict[str, Any], team: Team, *, every: float = 60.0
+        self, path: str | os.PathLike[str], fingerprint: dict[str, Any], processes: ProcessGroup, *, every: float = 60.0
     ) -> None:
         self._path = Path(path)
         self._fingerprint = fingerprint
-        self._team = team
+        self._processes = processes
         self._every = every
         self._saved = time.monotonic()
         self.constants: dict[str, Tensor] = {}
@@ -61,12 +61,12 @@ class Checkpoint:
 
     def _read(self) -> Snapshot | None:
         problem, found = "", None
-        if self._team.rank == 0:
+        if self._processes.rank == 0:
             try:
                 found = self._opened()
             except (InputError, StorageError) as error:
                 problem = str(error)
-        problem, found, constants = self._team.gather((problem, found, self.constants))[0]
+        problem, found, constants = self._processes.gather((problem, found, self.constants))[0]
         if problem:
             raise InputError(problem)
         self.constants = constants
@@ -86,7 +86,7 @@ class Checkpoint:
             name, theirs, ours = differs
             raise InputError(
                 f"the checkpoint {str(self._path)!r} belongs to another fit: {name} is {shortened(theirs)} there and "
-                f"{shortened(ours)} here. Name another file, or delete it to start anew."
+                f"{shortened(ours)} here. Name another file, or delete it to start again."
             )
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         self.constants = {
@@ -99,13 +99,13 @@ class Checkpoint:
             {name: tensor for name, tensor in tensors.items() if not name.startswith(_CONSTANT)},
         )
 
-    def resumed(self, stage: str) -> Snapshot | None:
-        """Return the snapshot that this fit starts from, if it is one of `stage`."""
+    def resume(self, stage: str) -> Snapshot | None:
+        """Return the snapshot that this fit resumes from, if it is one of `stage`."""
         return self._found if self._found is not None and self._found.stage == stage else None
 
-    def offer(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
+    def save(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
         """Save a snapshot if the last is old enough, or `now`."""
-        if self._team.rank != 0 or (not now and time.monotonic() - self._saved < self._every):
+        if self._processes.rank != 0 or (not now and time.monotonic() - self._saved < self._every):
             return
         state = snapshot()
         header = {
@@ -121,9 +121,9 @@ class Checkpoint:
 
 
 def fingerprint(**parts: Any) -> dict[str, Any]:
-    """Return what tells one fit from another, in plain values.
+    """Return what identifies a fit, in plain values.
 
-    Every field of every dataclass is in it, so that one that is added later cannot be forgotten.
+    Every field of every dataclass is included, so that one that is added later cannot be forgotten.
 
     Parameters
     ----------
@@ -133,8 +133,8 @@ def fingerprint(**parts: Any) -> dict[str, Any]:
     Examples
     --------
     >>> from neuralsurv.files.checkpoint import fingerprint
-    >>> from neuralsurv.data.stream.tally import Tally
-    >>> fingerprint(rows=Tally(3, 4, 5), seed=0)
+    >>> from neuralsurv.data.stream.row_digest import RowDigest
+    >>> fingerprint(rows=RowDigest(3, 4, 5), seed=0)
     {'rows': {'rows': 3, 'content': 4, 'order': 5}, 'seed': 0}
     """
     return {name: _plain(value) for name, value in parts.items()}
@@ -156,11 +156,11 @@ def _plain(value: Any) -> Any:
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"a value of type {type(value).__name__} cannot tell fits apart.")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be part of a fingerprint.")
 
 
 def _summary(values: np.ndarray) -> list[float]:
-    """Return a few numbers that tell long arrays apart, by their values and by the places of these."""
+    """Return a few numbers that differ between long arrays of other values, or of the same in other places."""
     weights = np.random.default_rng(len(values)).uniform(1, 2, size=(2, len(values)))
     return [float(len(values)), float(values.sum()), *(weights @ values).tolist()]
 

@@ -13,8 +13,8 @@ from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.paper import mode
 from neuralsurv.inference.stream import feature_learning as learning
 from neuralsurv.inference.stream.feature_learning import Objective, Training, _Adam, learn_features
-from neuralsurv.inference.stream.processes import Alone
-from neuralsurv.inference.stream.snapshots import NoKeeper
+from neuralsurv.inference.stream.processes import SingleProcess
+from neuralsurv.inference.stream.snapshots import NoCheckpoint
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.network import MLP
 from neuralsurv.model.quadrature import GaussLegendre, RandomLog
@@ -36,12 +36,19 @@ def objective(network, phi=1.7, rule=lambda number, block: RULE):
     return Objective(network, Constant(0.5), rule, torch.full((network.size,), 2.0, dtype=torch.float64), phi)
 
 
-def train(rows, network, passes, *, rate=0.05, phi=1.7, keeper=None, report=lambda *_: None):
+def train(rows, network, passes, *, rate=0.05, phi=1.7, checkpoint=None, report=lambda *_: None):
     """Train in two steps a pass, too few for noise."""
     start = network.initial(torch.Generator().manual_seed(0))
     training = Training(passes, 2, rate, seed=0)
     return learn_features(
-        objective(network, phi), rows, Alone(), start, len(COHORT.time), training, keeper or NoKeeper(), report
+        objective(network, phi),
+        rows,
+        SingleProcess(),
+        start,
+        len(COHORT.time),
+        training,
+        checkpoint or NoCheckpoint(),
+        report,
     )
 
 
@@ -53,10 +60,12 @@ def many():
     packed.close()
 
 
-def train_many(many, network, passes, *, blocks=1, rate=0.05, keeper=None):
+def train_many(many, network, passes, *, blocks=1, rate=0.05, checkpoint=None):
     start = network.initial(torch.Generator().manual_seed(0))
     training = Training(passes, blocks, rate, seed=0)
-    return learn_features(objective(network, HIGH), many, Alone(), start, 4000, training, keeper or NoKeeper())
+    return learn_features(
+        objective(network, HIGH), many, SingleProcess(), start, 4000, training, checkpoint or NoCheckpoint()
+    )
 
 
 @contextmanager
@@ -120,15 +129,15 @@ def test_training_that_is_killed_and_goes_on_ends_with_the_same_bits(rows):
     expected = train(rows, network, 4)
     dying = Kept(dies_after=5)
     with pytest.raises(KilledError):
-        train(rows, network, 4, keeper=dying)
-    assert torch.equal(train(rows, network, 4, keeper=Kept(dying.snapshots[-1])), expected)
+        train(rows, network, 4, checkpoint=dying)
+    assert torch.equal(train(rows, network, 4, checkpoint=Kept(dying.snapshots[-1])), expected)
 
 
 def test_noise_has_the_variance_that_the_rows_leave(many):
     """Adam's squares tell the information: it is that of the gradients of single rows, added up."""
     network, kept = MLP(20, (), "tanh"), Kept()
     given = objective(network, HIGH)
-    train_many(many, network, 30, keeper=kept)
+    train_many(many, network, 30, checkpoint=kept)
     found = kept.snapshots[-1]
     theta, square, step = found.tensors["theta"], found.tensors["adam_square"], int(found.numbers["step"])
     each = [given.batch(MANY.take(torch.tensor([k])), RULE, theta)[2:] for k in range(4000)]
@@ -174,8 +183,8 @@ def test_noisy_training_that_is_killed_and_goes_on_ends_with_the_same_bits(many)
         assert not torch.equal(expected, train_many(many, network, 2))
     dying = Kept(dies_after=100)
     with pytest.raises(KilledError):
-        train_many(many, network, 2, keeper=dying)
-    assert torch.equal(train_many(many, network, 2, keeper=Kept(dying.snapshots[-1])), expected)
+        train_many(many, network, 2, checkpoint=dying)
+    assert torch.equal(train_many(many, network, 2, checkpoint=Kept(dying.snapshots[-1])), expected)
 
 
 def test_an_objective_that_is_not_a_number_is_named(rows):

@@ -20,7 +20,7 @@ from neuralsurv.data.frames import as_frame
 from neuralsurv.errors import InputError, NeuralSurvError
 
 CHUNK_ROWS = 8192
-# Numbers of the chunks of different processes, where each brings rows of its own, are kept this far apart.
+# The chunk numbers of processes that have rows of their own start this far apart.
 _APART = 2**40
 
 Mine = Callable[[int], bool]
@@ -151,8 +151,8 @@ def open_source(data: Any) -> Source:
     return BatchSource(data)
 
 
-def number_apart(process: int) -> int:
-    """Return where the numbers of the chunks of a process start, if each process brings rows of its own."""
+def first_chunk_number(process: int) -> int:
+    """Return the number of the first chunk of a process, if each process has rows of its own."""
     return process * _APART
 
 

@@ -213,15 +213,15 @@ def nothing_seen() -> Survey:
     return Survey(0, 0, 0, 0, 0.0, 0.0, 0.0, _NO_TIMES, _NO_TIMES, ())
 
 
-class Surveyor:
-    """Takes in chunks, one after another, for the first pass."""
+class SurveyAccumulator:
+    """Accumulates the survey over chunks: the first pass."""
 
     def __init__(self) -> None:
         self._found = nothing_seen()
         self._waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def add(self, covariates: pd.DataFrame, outcome: Outcome) -> None:
-        """Take in the rows of one chunk."""
+        """Add the rows of one chunk."""
         present = outcome.weight > 0
         absent = int((~present).sum())
         outcome, covariates = outcome.select(present), covariates[present]
@@ -287,8 +287,8 @@ class Moments:
         return Moments(weight, self.mean + gap * share, self.squares + other.squares + gap**2 * self.weight * share)
 
 
-class MomentTaker:
-    """Takes in chunks, one after another, for the second pass.
+class MomentAccumulator:
+    """Accumulates the moments of the covariates over chunks: the second pass.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ class MomentTaker:
         self.found = Moments(*np.zeros((3, len(ranges))))
 
     def add(self, covariates: pd.DataFrame, outcome: Outcome) -> None:
-        """Take in the rows of one chunk."""
+        """Add the rows of one chunk."""
         present = outcome.weight > 0
         outcome, covariates = outcome.select(present), covariates[present]
         if len(outcome) == 0:

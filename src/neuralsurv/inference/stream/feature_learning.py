@@ -1,4 +1,4 @@
-r"""Feature learning: minibatch training by Adam.
+r"""Feature learning: mini-batch training by Adam.
 
 The objective is a sum over rows plus the prior,
 
@@ -28,9 +28,9 @@ from torch.nn.functional import softplus
 
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.stream.packed_rows import PackedRows, groups, permutation
-from neuralsurv.inference.stream.processes import Team
-from neuralsurv.inference.stream.snapshots import Keeper, Snapshot
+from neuralsurv.inference.stream.packed_rows import PackedRows, block_order, minibatches
+from neuralsurv.inference.stream.processes import ProcessGroup
+from neuralsurv.inference.stream.snapshots import Snapshot, SnapshotStore
 from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.network import Network
 from neuralsurv.model.points import build_points
@@ -144,14 +144,14 @@ class _Adam:
 def learn_features(
     objective: Objective,
     rows: PackedRows,
-    team: Team,
+    processes: ProcessGroup,
     start: Tensor,
     row_count: int,
     training: Training,
-    keeper: Keeper,
+    checkpoint: SnapshotStore,
     report: Report = lambda step, total, value: None,
 ) -> Tensor:
-    """Return the mean that minibatch training finds from `start`.
+    """Return the mean that mini-batch training finds from `start`.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def learn_features(
         What is lowered.
     rows : PackedRows
         The rows.
-    team : Team
+    processes : ProcessGroup
         The processes that share them.
     start : Tensor of shape (m,)
         Where to start.
@@ -167,12 +167,12 @@ def learn_features(
         Number of all rows.
     training : Training
         How to train.
-    keeper : Keeper
-        Where snapshots go.
+    checkpoint : SnapshotStore
+        Where the state is saved.
     report : callable
         Called after each step with its number, the number of all steps and the running objective, per row.
     """
-    found = keeper.resumed(STAGE)
+    found = checkpoint.resume(STAGE)
     if found is None:
         state = _Adam(0, start.clone(), torch.zeros_like(start), torch.zeros_like(start), math.nan)
     else:
@@ -186,7 +186,7 @@ def learn_features(
     for step in range(state.step, total):
         number, place = divmod(step, each)
         if not order or place == 0:
-            order = groups(permutation(rows.blocks, training.seed, number), training.blocks)
+            order = minibatches(block_order(rows.blocks, training.seed, number), training.blocks)
         chosen = order[place]
         at = state.theta
         if step >= warm_up and each >= _FEWEST_BATCHES:
@@ -196,7 +196,7 @@ def learn_features(
         local = start.new_zeros(2 + len(start))
         for block, batch in rows.read(chosen):
             local += objective.batch(batch, objective.rule(number, block), at)
-        sums = team.sum(local) * (rows.blocks / len(chosen))
+        sums = processes.sum(local) * (rows.blocks / len(chosen))
         pull = objective.precision * state.theta
         value = (float(sums[0] + objective.phi * sums[1]) + float(state.theta @ pull) / 2) / row_count
         if not math.isfinite(value):
@@ -206,6 +206,6 @@ def learn_features(
         state.value = value if math.isnan(state.value) else state.value + _FORGETTING * (value - state.value)
         decay = 0.5 * (1 + math.cos(math.pi * step / total))
         state.move((sums[2:] + pull) / row_count, training.rate * min(1.0, (step + 1) / warm_up) * decay)
-        keeper.offer(state.snapshot)
+        checkpoint.save(state.snapshot)
         report(step + 1, total, state.value)
     return state.theta

@@ -1,4 +1,4 @@
-"""How a streamed fit goes through the rows."""
+"""The options of a streamed fit, and the plan that they lead to for a number of rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from neuralsurv.errors import InputError
 from neuralsurv.inference.parameters import one_of, whole
-from neuralsurv.inference.stream.kept_directions import KEEP_ALL
+from neuralsurv.inference.stream.direction_choice import KEEP_ALL
 from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS
 
 METHODS = ("auto", "exact", "mini-batch")
@@ -24,7 +24,7 @@ _DIRECTIONS = 200
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """How a streamed fit goes through the rows.
+    """The plan of a streamed fit.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class StreamPlan:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What a user may say of how the rows are gone through; None leaves it to the number of rows.
+    """Options of a streamed fit; None leaves a choice to the number of rows.
 
     Attributes
     ----------
@@ -65,11 +65,11 @@ class StreamOptions:
     training_passes, passes : int or None
         Passes of feature learning, and of the steps on samples.
     batch_size, training_batch_size : int or None
-        Rows of a step of either.
+        Rows per step of either.
     directions : int or None
         Largest number of directions of the network that the posterior keeps.
     modes : int
-        How many modes the posterior lies around.
+        Number of modes of the posterior.
     """
 
     method: str
@@ -81,7 +81,7 @@ class StreamOptions:
     modes: int
 
     def check(self) -> None:
-        """Refuse what cannot be done."""
+        """Refuse invalid options."""
         one_of("method", self.method, METHODS)
         for name, number in asdict(self).items():
             if name != "method" and number is not None:
@@ -104,7 +104,7 @@ class StreamOptions:
                 )
 
     def plan(self, rows: int) -> StreamPlan:
-        """Return how this many rows are gone through."""
+        """Return the plan for a number of rows."""
         passes = max(1, min(_MOST_TRAINING_PASSES, round(_ROWS_TO_LEARN_FROM / rows)))
         return StreamPlan(
             exact=self.method == "exact" or (self.method == "auto" and rows <= _ROWS_FOR_SWEEPS),
@@ -114,7 +114,7 @@ class StreamOptions:
             blocks=_or(self.batch_size, _BATCH_ROWS) // BLOCK_ROWS,
             rate=_RATE,
             directions=_or(self.directions, _DIRECTIONS),
-            # Fewer that were asked for are fewer.
+            # A small number that was asked for is a limit for small networks as well.
             keep_all=min(KEEP_ALL, _or(self.directions, KEEP_ALL)),
         )
 

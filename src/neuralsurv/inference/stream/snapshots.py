@@ -1,4 +1,4 @@
-"""What a long fit asks of a checkpoint: to be told when to save, and to be given back what was saved."""
+"""Snapshots of a long fit, and the interface of the place that they are saved to and resumed from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where a stage of a fit stands.
+    """The state of one stage of a fit.
 
     Attributes
     ----------
@@ -28,35 +28,35 @@ class Snapshot:
     tensors: dict[str, Tensor]
 
 
-class Keeper(Protocol):
-    """Keeps snapshots.
+class SnapshotStore(Protocol):
+    """Saves snapshots and returns the last one to a fit that resumes.
 
     Attributes
     ----------
     constants : dict of str to Tensor
-        What has been decided for the rest of the fit; saved with every snapshot, and given back when it goes on.
+        Results of finished stages, saved with every snapshot.
     """
 
     constants: dict[str, Tensor]
 
-    def resumed(self, stage: str) -> Snapshot | None:
-        """Return the snapshot that this fit starts from, if it is one of `stage`."""
+    def resume(self, stage: str) -> Snapshot | None:
+        """Return the snapshot that this fit resumes from, if it is one of `stage`."""
         ...
 
-    def offer(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
-        """Save a snapshot if it is time to, or `now`."""
+    def save(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
+        """Save a snapshot if one is due, or `now`."""
         ...
 
 
-class NoKeeper:
-    """Keeps nothing."""
+class NoCheckpoint:
+    """Saves nothing."""
 
     def __init__(self) -> None:
         self.constants: dict[str, Tensor] = {}
 
-    def resumed(self, stage: str) -> Snapshot | None:
+    def resume(self, stage: str) -> Snapshot | None:
         """Return None."""
         return None
 
-    def offer(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
+    def save(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
         """Do nothing."""
