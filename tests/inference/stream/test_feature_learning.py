@@ -12,7 +12,7 @@ from inference.streamed_problems import COHORT, pack
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.paper import mode
 from neuralsurv.inference.stream import feature_learning as learning
-from neuralsurv.inference.stream.feature_learning import Objective, Training, _Adam, learn_features
+from neuralsurv.inference.stream.feature_learning import FeatureTraining, Objective, _Adam, learn_features
 from neuralsurv.inference.stream.processes import SingleProcess
 from neuralsurv.inference.stream.snapshots import NoCheckpoint
 from neuralsurv.model.hazard import Constant
@@ -39,7 +39,7 @@ def objective(network, phi=1.7, rule=lambda number, block: RULE):
 def train(rows, network, passes, *, rate=0.05, phi=1.7, checkpoint=None, report=lambda *_: None):
     """Train in two steps a pass, too few for noise."""
     start = network.initial(torch.Generator().manual_seed(0))
-    training = Training(passes, 2, rate, seed=0)
+    training = FeatureTraining(passes, 2, rate, seed=0)
     return learn_features(
         objective(network, phi),
         rows,
@@ -62,7 +62,7 @@ def many():
 
 def train_many(many, network, passes, *, blocks=1, rate=0.05, checkpoint=None):
     start = network.initial(torch.Generator().manual_seed(0))
-    training = Training(passes, blocks, rate, seed=0)
+    training = FeatureTraining(passes, blocks, rate, seed=0)
     return learn_features(
         objective(network, HIGH), many, SingleProcess(), start, 4000, training, checkpoint or NoCheckpoint()
     )
@@ -105,7 +105,7 @@ def test_with_a_linear_g_training_ends_at_the_mode_that_the_direct_search_finds(
 def test_steps_lower_the_objective_and_are_reported(rows):
     values = []
     train(rows, MLP(3, (4,), "tanh"), 30, report=lambda step, total, value: values.append((step, total, value)))
-    steps = Training(30, 2, 0.05, 0).steps(rows.blocks)
+    steps = FeatureTraining(30, 2, 0.05, 0).steps(rows.blocks)
     assert [value[:2] for value in values] == [(k + 1, steps) for k in range(steps)]
     assert values[-1][2] < values[0][2] - 0.1
 
@@ -169,7 +169,7 @@ def test_noise_keeps_a_wide_network_from_learning_the_rows_by_heart(many):
 @pytest.mark.parametrize(("blocks", "batches"), [(11, 7), (10, 8)])
 def test_with_few_batches_a_pass_there_is_no_noise(many, blocks, batches):
     network = MLP(20, (4,), "tanh")
-    assert Training(1, blocks, 0.05, 0).steps(many.blocks) == batches
+    assert FeatureTraining(1, blocks, 0.05, 0).steps(many.blocks) == batches
     found = train_many(many, network, 3, blocks=blocks)
     with without_noise():
         plain = train_many(many, network, 3, blocks=blocks)

@@ -17,7 +17,7 @@ from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.stream.batch_terms import BatchLinearisation, BatchTerms
 from neuralsurv.inference.stream.direction_choice import choose_directions
 from neuralsurv.inference.stream.exact_sweeps import sweep
-from neuralsurv.inference.stream.feature_learning import Objective, Training, learn_features
+from neuralsurv.inference.stream.feature_learning import FeatureTraining, Objective, learn_features
 from neuralsurv.inference.stream.kept_directions import KeptDirections
 from neuralsurv.inference.stream.natural_gradient import take_steps
 from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS, PackedRows, block_order
@@ -35,13 +35,13 @@ from neuralsurv.model.quadrature import RandomLog, Rule, ShiftedLog
 from neuralsurv.progress import bar
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
-# Random nodes a row and step while features are learned.
+# Random quadrature nodes per row and step of feature learning.
 _TRAINING_NODES = 4
-# Blocks of rows that the directions are chosen by.
+# Blocks of rows from which the directions are chosen.
 _BLOCKS_TO_CHOOSE_BY = 8
 # The network is free to move about as far from its random draw as the draw itself is from nothing.
 _TRAINING_SCALE = 1.0
-# With more encoded covariates than this there are no products of two of them.
+# With more encoded covariates than this, the model has no products of two of them.
 _MOST_FOR_PAIRS = 12
 
 
@@ -185,7 +185,7 @@ class StreamFitter:
         precision = model.prior.at(model.training_scales).precision
         objective = Objective(model.network, model.normaliser, model.training_rule, precision, model.phi)
         plan = self.plan
-        training = Training(plan.training_passes, plan.training_blocks, plan.rate, self.seed)
+        training = FeatureTraining(plan.training_passes, plan.training_blocks, plan.rate, self.seed)
         with bar("learning features" + self.label, training.steps(self.rows.blocks), self._shown) as advance:
             return learn_features(
                 objective,
