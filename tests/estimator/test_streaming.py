@@ -318,7 +318,7 @@ def test_small_streams_use_one_thread_in_every_stage(cohort, monkeypatch, method
 
         monkeypatch.setattr(owner, name, watched)
 
-    monkeypatch.setattr("neuralsurv.inference.threads._WORTH_A_TEAM", worth)
+    monkeypatch.setattr("neuralsurv.inference.threads._WORTH_SEVERAL_THREADS", worth)
     watch(learning.Objective, "batch")
     watch(stream_fit, "choose_directions")
     watch(streamed_problem.StreamedProblem, "sums")

@@ -1,12 +1,12 @@
 r"""Gaussian variational inference with exact one-dimensional expectations.
 
-With φ held and the network linearised, g at every point is Gaussian under q(θ) = N(μ, Σ), so that no bound is needed:
+With φ fixed and the network linearised, g at every point is Gaussian under q(θ) = N(μ, Σ), so that no bound is needed:
 every term of the ELBO is a one-dimensional integral, taken by Gauss–Hermite quadrature,
 
 .. math:: \sum_\text{events} w\,\mathrm{E}\log\sigma(g) - \phi\sum_\text{nodes} c\,\mathrm{E}\sigma(g)
           - \mathrm{KL}(q\,\|\,p) + \text{const}.
 
-q(θ) is held by a curvature κ and a slope b at every point, :math:`\Sigma^{-1} = T + J^\top\mathrm{diag}(\kappa)J` and
+q(θ) is given by a curvature κ and a slope b at every point, :math:`\Sigma^{-1} = T + J^\top\mathrm{diag}(\kappa)J` and
 :math:`\mu = \Sigma J^\top b`, which is what the solvers take. The ELBO is highest where κ is minus the expected second
 derivative of the point's log-likelihood and b its expected first derivative plus κ times the mean of J θ. A step moves
 (κ, b) towards these; in these coordinates that is the natural gradient, so a short enough step raises the ELBO.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
 import numpy as np
 import torch
@@ -25,14 +25,13 @@ from torch import Tensor
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.model.augmentation import latent_intensity, log_sigmoid_bound, polya_gamma_mean
 from neuralsurv.model.likelihood import Likelihood
-from neuralsurv.solvers.interface import Gaussian, Solver
+from neuralsurv.solvers.interface import Solved, Solver
 
-# Nodes of the expectations; the error is below 1e-7 for a standard deviation of g up to 1, and below 2e-4 up to 2 (a
-# test holds it).
+# Nodes of the expectations; the error is below 1e-7 for a standard deviation of g up to 1, and below 2e-4 up to 2.
 _NODES = 15
 # A step is halved at most this often before the ascent ends where it is.
 _HALVINGS = 12
-# A point so sure of itself that its expected curvature is negative (sigma(g) above one half) gets none.
+# Where the expected curvature of a point is negative (sigma(g) above one half), it is set to 0.
 _LEAST_CURVATURE = 0.0
 
 _POSITION, _MASS = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(_NODES))
@@ -41,7 +40,7 @@ _MASS = _MASS / _MASS.sum()
 
 @dataclass(frozen=True)
 class Expectations:
-    """What the points say under q: their part of the ELBO, and where it would have the curvatures and slopes.
+    """Expectations under q: the likelihood part of the ELBO and its derivatives at the points.
 
     Attributes
     ----------
@@ -60,10 +59,10 @@ class Expectations:
 
 
 @dataclass(frozen=True)
-class GaussianState:
-    """q(theta), its coordinates at the points, and what the points say under it."""
+class GaussianState(Generic[Solved]):
+    """q(theta), its coordinates at the points, and the expectations under it."""
 
-    theta: Gaussian
+    theta: Solved
     curvature: Tensor
     slope: Tensor
     mean: Tensor
@@ -93,14 +92,14 @@ class GaussianInfo:
 
 
 def expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Tensor, *, fisher: bool) -> Expectations:
-    """Return what the points say where g has this mean and variance at them.
+    """Return the expectations where g has this mean and variance at the points.
 
     Parameters
     ----------
     likelihood : Likelihood
         The points.
     phi : float
-        The value at which phi is held.
+        The value at which phi is fixed.
     mean, variance : Tensor of shape (P,)
         Moments of g.
     fisher : bool
@@ -127,10 +126,10 @@ def expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Ten
 
 
 def bounded_expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Tensor) -> Expectations:
-    """Return what the points say by the Pólya–Gamma bound of the paper, with phi held; parameters as above.
+    """Return the expectations by the Pólya–Gamma bound of the paper, with phi fixed; parameters as above.
 
-    It takes the place of the exact expectations for a comparison: where sigma(g) is small the bound is loose and its
-    curvature too large.
+    It replaces the exact expectations in a comparison: where sigma(g) is small the bound is loose and its curvature too
+    large.
     """
     events = likelihood.points.events
     root = torch.sqrt(mean**2 + variance.clamp_min(0))
@@ -147,15 +146,15 @@ def bounded_expectations(likelihood: Likelihood, phi: float, mean: Tensor, varia
 
 
 @dataclass(frozen=True)
-class Ascent:
-    """The climb for one prior.
+class Ascent(Generic[Solved]):
+    """The ascent of the ELBO for one prior.
 
     Attributes
     ----------
     likelihood : Likelihood
         The points.
     phi : float
-        The value at which phi is held.
+        The value at which phi is fixed.
     offset : Tensor of shape (P,)
         h, the linearised g at theta = 0.
     solver : Solver
@@ -165,13 +164,13 @@ class Ascent:
     fisher : bool
         Which curvature is used; see `expectations`.
     bounded : bool
-        Whether the Pólya–Gamma bound takes the place of the exact expectations.
+        Whether the Pólya–Gamma bound replaces the exact expectations.
     """
 
     likelihood: Likelihood
     phi: float
     offset: Tensor
-    solver: Solver[Any]
+    solver: Solver[Solved]
     precision: Tensor
     fisher: bool = False
     bounded: bool = False
@@ -181,7 +180,7 @@ class Ascent:
             return bounded_expectations(self.likelihood, self.phi, mean, variance)
         return expectations(self.likelihood, self.phi, mean, variance, fisher=self.fisher)
 
-    def state(self, curvature: Tensor, slope: Tensor) -> GaussianState:
+    def state(self, curvature: Tensor, slope: Tensor) -> GaussianState[Solved]:
         """Return q(theta) with these coordinates."""
         theta = self.solver.solve(curvature, slope)
         mean, variance = self.solver.moments(theta)
@@ -191,20 +190,19 @@ class Ascent:
             raise NotFiniteError(f"the ELBO became {elbo}; look for extreme covariates or weights.")
         return GaussianState(theta, curvature, slope, mean, expected, elbo)
 
-    def start(self) -> GaussianState:
-        """Return where to begin without anything better: the information that the middle of the prior holds."""
-        nothing = torch.zeros_like(self.offset)
-        expected = self._expected(self.offset, nothing)
+    def start(self) -> GaussianState[Solved]:
+        """Return the default start: one step from the prior mean."""
+        expected = self._expected(self.offset, torch.zeros_like(self.offset))
         return self.state(expected.curvature, expected.slope)
 
     def climb(
         self,
-        state: GaussianState,
+        state: GaussianState[Solved],
         *,
         tolerance: float,
         most: int,
         report: Callable[[int, float], None] = lambda step, elbo: None,
-    ) -> tuple[GaussianState, GaussianInfo]:
+    ) -> tuple[GaussianState[Solved], GaussianInfo]:
         """Take steps until a full one gains less than `tolerance` nats; the ELBO never falls."""
         trace = [state.elbo]
         converged = False
