@@ -18,6 +18,7 @@ import torch
 from faults.children import in_child, needs_fork
 from neuralsurv import load
 from neuralsurv.cli.tables import write_table
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.checkpoint import Checkpoint
 from neuralsurv.inference.stream.packed_rows import Packer
@@ -110,7 +111,7 @@ def test_scratch_rows_of_a_streamed_fit(tmp_path, rows):
     def pack():
         packer = Packer(str(tmp_path), 2, seed=0)
         try:
-            packer.add(0, *np.ones((4, rows)), np.ones((rows, 2)))
+            packer.add(0, Cohort.of(*np.ones((4, rows)), np.ones((rows, 2))))
             packer.finish(SingleProcess())
         finally:
             packer.close()

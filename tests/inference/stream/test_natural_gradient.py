@@ -1,4 +1,4 @@
-"""Streamed sweeps against the in-memory ascent, steps on samples against sweeps, and fits that go on."""
+"""Streamed sweeps against the in-memory ascent, natural-gradient steps against sweeps, and fits that resume."""
 
 import atexit
 

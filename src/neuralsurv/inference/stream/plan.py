@@ -12,7 +12,7 @@ from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS
 METHODS = ("auto", "exact", "mini-batch")
 # Up to this many rows "auto" sweeps over all of them; that takes about three times as many passes as the steps.
 _ROWS_FOR_SWEEPS = 200_000
-# Rows that feature learning sees in all, where it chooses the passes itself.
+# Rows that feature learning processes in all, by default.
 _ROWS_TO_LEARN_FROM = 2_000_000
 _MOST_TRAINING_PASSES = 50
 _PASSES = 2
@@ -29,15 +29,15 @@ class StreamPlan:
     Attributes
     ----------
     exact : bool
-        Whether the posterior comes from sweeps over all rows, or from natural-gradient steps on samples.
+        Whether the posterior comes from sweeps over all rows, or from natural-gradient steps on mini-batches.
     training_passes : int
         Passes of feature learning; 0 leaves the network at its random draw.
     passes : int
-        Passes of the steps on samples.
+        Passes of the natural-gradient steps.
     training_blocks, blocks : int
         Blocks of rows in a step of feature learning, and of the posterior.
     rate : float
-        Largest step of feature learning.
+        Largest learning rate of feature learning.
     directions : int
         Largest number of directions of the network that the posterior keeps.
     keep_all : int
@@ -61,9 +61,9 @@ class StreamOptions:
     Attributes
     ----------
     method : {"auto", "exact", "mini-batch"}
-        Sweeps over all rows, or steps on samples of them.
+        Sweeps over all rows, or steps on mini-batches.
     training_passes, passes : int or None
-        Passes of feature learning, and of the steps on samples.
+        Passes of feature learning, and of the natural-gradient steps.
     batch_size, training_batch_size : int or None
         Rows per step of either.
     directions : int or None

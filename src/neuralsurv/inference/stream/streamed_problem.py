@@ -39,7 +39,7 @@ class StreamedResult:
     elbo : tuple of float
         ELBO plus log hyper-prior, after each sweep or (an estimate) after each pass.
     converged : bool
-        Whether the last sweep gained less than the tolerance; for steps on samples, whether the last half pass moved
+        Whether the last sweep gained less than the tolerance; for natural-gradient steps, whether the last half pass moved
         the mean by less than one posterior standard deviation.
     moved : float
         That movement: root mean square over the directions, in posterior standard deviations; 0 for sweeps.
