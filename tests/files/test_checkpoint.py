@@ -11,7 +11,7 @@ from neuralsurv.estimator import streaming
 from neuralsurv.files import checkpoint
 from neuralsurv.files.checkpoint import Checkpoint, fingerprint
 from neuralsurv.files.format import read, write
-from neuralsurv.inference.stream.processes import SingleProcess
+from neuralsurv.inference.stream.processes import ProcessGroup
 from neuralsurv.inference.stream.snapshots import Snapshot
 from small_cohort import quick_default, small_cohort
 
@@ -19,23 +19,23 @@ PRINT = {"rows": 10, "exposure": 1 / 3, "columns": ["a", "b"], "exact": True}
 TENSORS = {
     "sums": torch.tensor([1 / 3, 1e-300, -2.0], dtype=torch.float64),
     "empty": torch.zeros(0, dtype=torch.float64),
+    "done": torch.tensor(7.0, dtype=torch.float64),
 }
 
 
 def snapshot():
-    return Snapshot("posterior", {"done": 7.0, "undefined": float("nan")}, TENSORS)
+    return Snapshot("posterior", TENSORS)
 
 
 def test_a_snapshot_and_the_constants_come_back_bit_for_bit(tmp_path):
     file = tmp_path / "state"
-    first = Checkpoint(file, PRINT, SingleProcess())
+    first = Checkpoint(file, PRINT, ProcessGroup())
     assert first.resume("posterior") is None
     first.constants["mode"] = torch.tensor([0.1], dtype=torch.float64)
     first.save(snapshot, now=True)
-    again = Checkpoint(file, PRINT, SingleProcess())
+    again = Checkpoint(file, PRINT, ProcessGroup())
     found = again.resume("posterior")
     assert again.resume("features") is None
-    assert found.numbers == {"done": 7.0}
     assert found.tensors.keys() == TENSORS.keys()
     assert all(torch.equal(found.tensors[name], TENSORS[name]) for name in TENSORS)
     assert torch.equal(again.constants["mode"], first.constants["mode"])
@@ -46,7 +46,7 @@ def test_it_saves_when_the_time_has_come(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
     file = tmp_path / "state"
-    kept = Checkpoint(file, PRINT, SingleProcess(), every=60)
+    kept = Checkpoint(file, PRINT, ProcessGroup(), every=60)
     kept.save(snapshot)
     assert not file.exists()
     now[0] = 61
@@ -74,7 +74,7 @@ def test_other_processes_hear_from_process_0_and_write_nothing(tmp_path):
     file = tmp_path / "state"
     constants = {"mode": torch.ones(1)}
     kept = Checkpoint(file, PRINT, Second(("", snapshot(), constants)))
-    assert kept.resume("posterior").numbers["done"] == 7
+    assert kept.resume("posterior").tensors["done"] == 7
     assert kept.constants is constants
     kept.save(snapshot, now=True)
     assert not file.exists()
@@ -87,23 +87,23 @@ def test_other_processes_hear_from_process_0_and_write_nothing(tmp_path):
 )
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path, name, value):
     file = tmp_path / "state"
-    Checkpoint(file, PRINT, SingleProcess()).save(snapshot, now=True)
+    Checkpoint(file, PRINT, ProcessGroup()).save(snapshot, now=True)
     with pytest.raises(InputError, match=rf"belongs to another fit: {name}(\[1\])? is .* there and"):
-        Checkpoint(file, {**PRINT, name: value}, SingleProcess())
+        Checkpoint(file, {**PRINT, name: value}, ProcessGroup())
     # Rounding of sums over another number of processes is no other fit.
-    Checkpoint(file, {**PRINT, "exposure": np.nextafter(1 / 3, 1)}, SingleProcess())
+    Checkpoint(file, {**PRINT, "exposure": np.nextafter(1 / 3, 1)}, ProcessGroup())
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path):
     file = tmp_path / "model"
     write(file, {"class": "NeuralSurv"}, {})
     with pytest.raises(InputError, match="is not a checkpoint of a fit"):
-        Checkpoint(file, PRINT, SingleProcess())
+        Checkpoint(file, PRINT, ProcessGroup())
     file.write_bytes(b"broken")
     with pytest.raises(InputError, match="too short"):
-        Checkpoint(file, PRINT, SingleProcess())
+        Checkpoint(file, PRINT, ProcessGroup())
     with pytest.raises(InputError, match="of the checkpoint does not exist"):
-        Checkpoint(tmp_path / "nowhere" / "state", PRINT, SingleProcess())
+        Checkpoint(tmp_path / "nowhere" / "state", PRINT, ProcessGroup())
 
 
 def test_a_fingerprint_holds_plain_values_only():
@@ -217,7 +217,7 @@ def test_an_argument_of_a_streamed_fit_changes_the_fingerprint(monkeypatch, give
 
 def test_a_field_that_only_the_file_has_is_another_fit(tmp_path):
     file = tmp_path / "state"
-    Checkpoint(file, {**PRINT, "more": 1}, SingleProcess()).save(snapshot, now=True)
+    Checkpoint(file, {**PRINT, "more": 1}, ProcessGroup()).save(snapshot, now=True)
     assert read(file)[0]["fingerprint"]["more"] == 1
     with pytest.raises(InputError, match="belongs to another fit: more is 1 there and None here"):
-        Checkpoint(file, PRINT, SingleProcess())
+        Checkpoint(file, PRINT, ProcessGroup())

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from inference.problems import baseline_exposure, event_weight, simulated
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
-from neuralsurv.inference.stream.batch_terms import BatchLinearisation, BatchTerms
+from neuralsurv.inference.stream.batch_terms import BatchTerms
 from neuralsurv.inference.stream.kept_directions import KeptDirections
 from neuralsurv.inference.stream.packed_rows import PackedRows, Packer
-from neuralsurv.inference.stream.processes import SingleProcess
+from neuralsurv.inference.stream.processes import ProcessGroup
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.quadrature import ShiftedLog
 
@@ -24,10 +23,10 @@ def pack(rows: Cohort, *, chunk: int = 200) -> PackedRows:
     packer = Packer(None, rows.x.shape[1], seed=0)
     for number, first in enumerate(range(0, len(rows), chunk)):
         packer.add(number, rows.take(slice(first, first + chunk)))
-    return packer.finish(SingleProcess())
+    return packer.finish(ProcessGroup())
 
 
-def batch_terms(rows: Cohort = COHORT, hidden: tuple[int, ...] = (4,), star: float = 0.0) -> tuple[BatchTerms, Tensor]:
+def batch_terms(rows: Cohort = COHORT, hidden: tuple[int, ...] = (4,), star: float = 0.0) -> BatchTerms:
     """Return the terms, all directions kept, linearised at random weights of size `star`."""
     settings = DefaultSettings(hidden=hidden)
     network = build_network(rows.event_time, rows.event_weight, rows.covariates, settings, 3)
@@ -36,4 +35,4 @@ def batch_terms(rows: Cohort = COHORT, hidden: tuple[int, ...] = (4,), star: flo
     rule = ShiftedLog(settings.quadrature_points, network.basis.shift)
     directions = KeptDirections.all(prior)
     phi = event_weight(rows) / baseline_exposure(rows, 1.0)
-    return BatchTerms(BatchLinearisation(network, Constant(1 / 30), rule, mode, directions), phi), mode
+    return BatchTerms(network, Constant(1 / 30), rule, mode, directions, phi)

@@ -78,7 +78,6 @@ class Checkpoint:
         if not self._path.exists():
             return None
         raw, arrays = read(self._path)
-        header = Fields(raw, "header")
         if raw.get("kind") != _KIND:
             raise InputError(f"{str(self._path)!r} is not a checkpoint of a fit; name another file.")
         differs = _difference("", raw.get("fingerprint"), self._fingerprint)
@@ -92,12 +91,8 @@ class Checkpoint:
         self.constants = {
             name.removeprefix(_CONSTANT): tensor for name, tensor in tensors.items() if name.startswith(_CONSTANT)
         }
-        numbers = header.table("numbers")
-        return Snapshot(
-            header.text("stage"),
-            {name: numbers.number(name) for name in numbers.names()},
-            {name: tensor for name, tensor in tensors.items() if not name.startswith(_CONSTANT)},
-        )
+        state = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CONSTANT)}
+        return Snapshot(Fields(raw, "header").text("stage"), state)
 
     def resume(self, stage: str) -> Snapshot | None:
         """Return the snapshot that this fit resumes from, if it is one of `stage`."""
@@ -108,12 +103,7 @@ class Checkpoint:
         if self._processes.rank != 0 or (not now and time.monotonic() - self._saved < self._every):
             return
         state = snapshot()
-        header = {
-            "kind": _KIND,
-            "stage": state.stage,
-            "numbers": {name: value for name, value in state.numbers.items() if value == value},
-            "fingerprint": self._fingerprint,
-        }
+        header = {"kind": _KIND, "stage": state.stage, "fingerprint": self._fingerprint}
         constants = {f"{_CONSTANT}{name}": tensor for name, tensor in self.constants.items()}
         arrays = {name: tensor.numpy() for name, tensor in {**state.tensors, **constants}.items()}
         write(self._path, header, arrays)
@@ -143,19 +133,20 @@ def fingerprint(**parts: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist()) if value.size <= _LONGEST else _summary(value)
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, tuple | list):
-        if len(value) > _LONGEST and all(isinstance(item, str) for item in value):
+    match value:
+        case np.ndarray():
+            return _plain(value.tolist()) if value.size <= _LONGEST else _summary(value)
+        case np.generic():
+            return _plain(value.item())
+        case [str(), *_] if len(value) > _LONGEST:
             return hashlib.sha256(repr(tuple(value)).encode("utf-8")).hexdigest()
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        # A file holds finite numbers only.
-        return str(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
+        case tuple() | list():
+            return [_plain(item) for item in value]
+        case float() if not math.isfinite(value):
+            # A file holds finite numbers only.
+            return str(value)
+        case None | bool() | int() | float() | str():
+            return value
     raise TypeError(f"a value of type {type(value).__name__} cannot be part of a fingerprint.")
 
 
@@ -167,14 +158,14 @@ def _summary(values: np.ndarray) -> list[float]:
 
 def _difference(name: str, theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:
     """Return where two fingerprints differ first: the name, and what is there and here."""
-    pairs: list[tuple[str, Any, Any]] = []
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        every = [*ours, *(key for key in theirs if key not in ours)]
-        pairs = [(f"{name}.{key}" if name else key, theirs.get(key), ours.get(key)) for key in every]
-    elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
-        pairs = [(f"{name}[{place}]", a, b) for place, (a, b) in enumerate(zip(theirs, ours, strict=True))]
-    elif isinstance(theirs, float) and isinstance(ours, float):
-        return None if np.isclose(theirs, ours, rtol=_ROUNDING, atol=0.0) else (name, theirs, ours)
-    else:
-        return None if type(theirs) is type(ours) and theirs == ours else (name, theirs, ours)
+    match theirs, ours:
+        case dict(), dict():
+            every = [*ours, *(key for key in theirs if key not in ours)]
+            pairs = [(f"{name}.{key}" if name else key, theirs.get(key), ours.get(key)) for key in every]
+        case list(), list() if len(theirs) == len(ours):
+            pairs = [(f"{name}[{place}]", a, b) for place, (a, b) in enumerate(zip(theirs, ours, strict=True))]
+        case float(), float():
+            return None if np.isclose(theirs, ours, rtol=_ROUNDING, atol=0.0) else (name, theirs, ours)
+        case _:
+            return None if type(theirs) is type(ours) and theirs == ours else (name, theirs, ours)
     return next((found for pair in pairs if (found := _difference(*pair)) is not None), None)

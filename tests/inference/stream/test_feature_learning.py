@@ -13,7 +13,7 @@ from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.paper import mode
 from neuralsurv.inference.stream import feature_learning as learning
 from neuralsurv.inference.stream.feature_learning import FeatureTraining, Objective, _Adam, learn_features
-from neuralsurv.inference.stream.processes import SingleProcess
+from neuralsurv.inference.stream.processes import ProcessGroup
 from neuralsurv.inference.stream.snapshots import NoCheckpoint
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.network import MLP
@@ -43,7 +43,7 @@ def train(rows, network, passes, *, rate=0.05, phi=1.7, checkpoint=None, report=
     return learn_features(
         objective(network, phi),
         rows,
-        SingleProcess(),
+        ProcessGroup(),
         start,
         len(COHORT.time),
         training,
@@ -64,7 +64,7 @@ def train_many(many, network, passes, *, blocks=1, rate=0.05, checkpoint=None):
     start = network.initial(torch.Generator().manual_seed(0))
     training = FeatureTraining(passes, blocks, rate, seed=0)
     return learn_features(
-        objective(network, HIGH), many, SingleProcess(), start, 4000, training, checkpoint or NoCheckpoint()
+        objective(network, HIGH), many, ProcessGroup(), start, 4000, training, checkpoint or NoCheckpoint()
     )
 
 
@@ -139,7 +139,7 @@ def test_noise_has_the_variance_that_the_rows_leave(many):
     given = objective(network, HIGH)
     train_many(many, network, 30, checkpoint=kept)
     found = kept.snapshots[-1]
-    theta, square, step = found.tensors["theta"], found.tensors["adam_square"], int(found.numbers["step"])
+    theta, square, step = found.tensors["theta"], found.tensors["square"], int(found.tensors["step"])
     each = [given.batch(MANY.take(torch.tensor([k])), RULE, theta)[2:] for k in range(4000)]
     information = torch.stack(each).var(0) * 4000
     drawn = torch.stack(

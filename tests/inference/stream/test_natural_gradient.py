@@ -13,7 +13,7 @@ from neuralsurv.inference.stream import exact_sweeps, natural_gradient, streamed
 from neuralsurv.inference.stream.exact_sweeps import sweep
 from neuralsurv.inference.stream.natural_gradient import take_steps
 from neuralsurv.inference.stream.packed_rows import block_order, minibatches
-from neuralsurv.inference.stream.processes import SingleProcess
+from neuralsurv.inference.stream.processes import ProcessGroup
 from neuralsurv.inference.stream.snapshots import NoCheckpoint
 from neuralsurv.inference.stream.streamed_problem import StreamedProblem
 from neuralsurv.model.likelihood import Likelihood
@@ -25,9 +25,9 @@ ROWS = pack(COHORT)
 atexit.register(ROWS.close)
 
 
-def problem_of(terms, mode, *, log_scales=None, checkpoint=None):
+def problem_of(terms, *, log_scales=None, checkpoint=None):
     scales = terms.directions.prior.medians if log_scales is None else log_scales
-    return StreamedProblem(terms, ROWS, SingleProcess(), mode, scales, checkpoint or NoCheckpoint())
+    return StreamedProblem(terms, ROWS, ProcessGroup(), scales, checkpoint or NoCheckpoint())
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def hold_scales(monkeypatch):
     monkeypatch.setattr(streamed_problem, "learn_scales", lambda directions, information, log_scales: log_scales)
 
 
-def whole_likelihood(linear):
-    points = build_points(COHORT, linear.rule, 1.0)
-    return Likelihood(points, COHORT.x, linear.network, linear.normaliser, 1.0)
+def whole_likelihood(terms):
+    points = build_points(COHORT, terms.rule, 1.0)
+    return Likelihood(points, COHORT.x, terms.network, terms.normaliser, 1.0)
 
 
 # --------------------------------------------------------------------------------------------------- exact sweeps
@@ -52,9 +52,10 @@ def whole_likelihood(linear):
 @pytest.mark.parametrize(("star", "most", "close"), [(0.0, 3, 1e-9), (0.2, 60, 1e-4)])
 def test_sweeps_are_the_steps_of_the_ascent_in_memory(star, most, close):
     # From the middle of the prior both take the same steps; from elsewhere they only end at the same place.
-    terms, mode = batch_terms(star=star)
-    found = sweep(problem_of(terms, mode), tolerance=1e-9, most=most)
-    likelihood = whole_likelihood(terms.linear)
+    terms = batch_terms(star=star)
+    mode = terms.theta_star
+    found = sweep(problem_of(terms), tolerance=1e-9, most=most)
+    likelihood = whole_likelihood(terms)
     precision = terms.directions.prior.at(terms.directions.prior.medians).precision
     value, rows = likelihood.network.value_and_rows(mode, likelihood.points.time, likelihood.point_x)
     ascent = Ascent(likelihood, terms.phi, value - rows.times(mode), PrimalSolver(rows, precision), precision)
@@ -68,13 +69,13 @@ def test_sweeps_are_the_steps_of_the_ascent_in_memory(star, most, close):
 
 
 def test_the_score_never_falls_while_scales_are_learned_and_ends_at_a_stationary_point(monkeypatch):
-    terms, mode = batch_terms()
-    found = sweep(problem_of(terms, mode), tolerance=1e-9, most=60)
+    terms = batch_terms()
+    found = sweep(problem_of(terms), tolerance=1e-9, most=60)
     assert found.converged
     assert (np.diff(found.elbo) >= -1e-9).all()
 
     def score(log_scales):
-        return sweep(problem_of(terms, mode, log_scales=log_scales), tolerance=1e-4, most=60).elbo[-1]
+        return sweep(problem_of(terms, log_scales=log_scales), tolerance=1e-4, most=60).elbo[-1]
 
     hold_scales(monkeypatch)
     # Trend and network; a search on all scales would take as many fits again.
@@ -84,17 +85,17 @@ def test_the_score_never_falls_while_scales_are_learned_and_ends_at_a_stationary
 
 
 def test_a_score_that_is_not_a_number_is_named(monkeypatch):
-    terms, mode = batch_terms()
+    terms = batch_terms()
     monkeypatch.setattr(type(terms), "elbo", lambda *_: float("nan"))
     with pytest.raises(NotFiniteError, match="the ELBO became nan"):
-        sweep(problem_of(terms, mode), tolerance=1e-3, most=3)
+        sweep(problem_of(terms), tolerance=1e-3, most=3)
 
 
 def test_a_step_that_lowers_the_score_is_halved_and_the_sweeps_end(monkeypatch):
-    terms, mode = batch_terms()
+    terms = batch_terms()
     given = iter([1.0] + [0.0] * 100)
     monkeypatch.setattr(type(terms), "elbo", lambda *_: next(given))
-    found = sweep(problem_of(terms, mode), tolerance=1e-3, most=50)
+    found = sweep(problem_of(terms), tolerance=1e-3, most=50)
     assert found.converged
     assert found.elbo == (1.0,)
 
@@ -103,8 +104,8 @@ def test_a_step_that_lowers_the_score_is_halved_and_the_sweeps_end(monkeypatch):
 
 
 def test_estimates_from_samples_are_unbiased():
-    terms, mode = batch_terms(star=0.2)
-    problem = problem_of(terms, mode)
+    terms = batch_terms(star=0.2)
+    problem = problem_of(terms)
     q = problem.start()
     total = problem.sums(np.arange(ROWS.blocks), q)
     parts = minibatches(block_order(ROWS.blocks, 7, 0), 1)
@@ -116,9 +117,9 @@ def test_estimates_from_samples_are_unbiased():
 @pytest.mark.usefixtures("held")
 def test_steps_on_samples_agree_with_sweeps():
     # Stated tolerance: means within 0.1 posterior standard deviations (root mean square), variances within 2 %.
-    terms, mode = batch_terms(star=0.1)
-    exact = sweep(problem_of(terms, mode), tolerance=1e-8, most=60)
-    steps = take_steps(problem_of(terms, mode), blocks=2, passes=24, seed=1)
+    terms = batch_terms(star=0.1)
+    exact = sweep(problem_of(terms), tolerance=1e-8, most=60)
+    steps = take_steps(problem_of(terms), blocks=2, passes=24, seed=1)
     assert_close_posteriors(terms, exact, steps, mean=0.1, variance=0.02)
     assert steps.converged
     assert steps.moved < 1
@@ -133,8 +134,8 @@ def assert_close_posteriors(terms, exact, steps, *, mean, variance):
 
 
 def test_steps_shrink_as_they_must():
-    terms, mode = batch_terms()
-    run = natural_gradient._Steps(problem_of(terms, mode), blocks=1, passes=2, seed=0)
+    terms = batch_terms()
+    run = natural_gradient._Steps(problem_of(terms), blocks=1, passes=2, seed=0)
     rates = np.array([run.rate(step) for step in range(100_000)])
     assert rates[0] == 1
     assert (np.diff(rates[run.hold :]) < 0).all()
@@ -165,8 +166,8 @@ class Kept:
 
 
 def run_of(checkpoint, exact):
-    terms, mode = batch_terms(star=0.1)
-    problem = problem_of(terms, mode, checkpoint=checkpoint)
+    terms = batch_terms(star=0.1)
+    problem = problem_of(terms, checkpoint=checkpoint)
     return sweep(problem, tolerance=1e-6, most=20) if exact else take_steps(problem, blocks=2, passes=2, seed=1)
 
 

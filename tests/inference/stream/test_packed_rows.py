@@ -10,7 +10,7 @@ from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import StorageError
 from neuralsurv.inference.stream import packed_rows as packed
 from neuralsurv.inference.stream.packed_rows import Packer, block_order, minibatches
-from neuralsurv.inference.stream.processes import SingleProcess
+from neuralsurv.inference.stream.processes import ProcessGroup
 
 RANDOM = np.random.default_rng(0)
 CHUNKS = {number: RANDOM.uniform(size=(count, 6)) for number, count in {0: 700, 1: 256, 3: 1, 4: 300}.items()}
@@ -42,7 +42,7 @@ def tables(rows, numbers):
 
 
 def test_every_row_is_there_once_and_shuffled_within_its_chunk():
-    rows = packer_of(CHUNKS).finish(SingleProcess())
+    rows = packer_of(CHUNKS).finish(ProcessGroup())
     assert rows.rows.tolist() == [256, 256, 188, 256, 1, 256, 44]
     found = torch.cat(list(tables(rows, np.arange(rows.blocks)).values())).numpy()
     expected = np.concatenate(list(CHUNKS.values()))
@@ -54,7 +54,7 @@ def test_every_row_is_there_once_and_shuffled_within_its_chunk():
 
 
 def test_blocks_are_the_same_for_any_number_of_processes():
-    whole = packer_of(CHUNKS).finish(SingleProcess())
+    whole = packer_of(CHUNKS).finish(ProcessGroup())
     expected = tables(whole, np.arange(whole.blocks))
     packers = [packer_of(numbers) for numbers in ([1, 4], [], [0, 3])]
     items = [
@@ -69,7 +69,7 @@ def test_blocks_are_the_same_for_any_number_of_processes():
     assert joined.keys() == expected.keys()
     assert all(torch.equal(joined[k], expected[k]) for k in expected)
     numbers = np.array([4, 0, 2])
-    sample = whole.gather(numbers, SingleProcess())
+    sample = whole.gather(numbers, ProcessGroup())
     assert torch.equal(sample.time, torch.cat([expected[k][:, 0] for k in numbers]))
     for rows in (whole, *parts):
         rows.close()
@@ -107,7 +107,7 @@ def test_a_full_disk_and_a_missing_folder_are_named(tmp_path, monkeypatch):
 
 
 def test_a_file_that_was_cut_short_is_noticed(monkeypatch):
-    rows = packer_of([1]).finish(SingleProcess())
+    rows = packer_of([1]).finish(ProcessGroup())
     monkeypatch.setattr(packed.os, "pread", lambda *_: b"")
     with pytest.raises(StorageError, match="was cut short"):
         list(rows.read(np.array([0])))

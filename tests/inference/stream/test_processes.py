@@ -15,7 +15,7 @@ from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.data.stream import batches as stream
 from neuralsurv.errors import InputError, NotFiniteError, ProcessLostError
 from neuralsurv.inference.stream import processes as distributed
-from neuralsurv.inference.stream.processes import SingleProcess, TorchProcesses, join_processes, run_in_all
+from neuralsurv.inference.stream.processes import ProcessGroup, TorchProcesses, join_processes, run_in_all
 
 WORKER = Path(__file__).parents[1] / "streamed_worker.py"
 CLOSE = 1e-8
@@ -95,13 +95,13 @@ def test_a_lost_process_ends_the_run_and_one_goes_on_from_the_checkpoint(folder,
 
 def test_a_single_process_needs_nothing(monkeypatch):
     values = torch.ones(2)
-    group = SingleProcess()
+    group = ProcessGroup()
     assert group.sum(values) is group.broadcast(values) is values
     assert group.gather("x") == ["x"]
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     with join_processes() as found:
-        assert isinstance(found, SingleProcess)
+        assert type(found) is ProcessGroup
 
 
 class Two:
@@ -126,7 +126,7 @@ def test_an_error_in_one_process_is_the_error_of_all():
     with pytest.raises(InputError, match="this one is"):
         run_in_all(Two(), fails)
     with pytest.raises(NotFiniteError, match="this one is"):
-        run_in_all(SingleProcess(), fails)
+        run_in_all(ProcessGroup(), fails)
     assert run_in_all(Two(), lambda: 5) == 5
 
 

@@ -24,36 +24,6 @@ from neuralsurv.posterior.concerns import CEILING_SHARE
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
 
 
-@dataclass(frozen=True)
-class BatchLinearisation:
-    """The linearised model at the points of a batch.
-
-    Attributes
-    ----------
-    network, normaliser
-        The hazard.
-    rule : ShiftedLog
-        Quadrature, with the same number of nodes for each row.
-    theta_star : Tensor of shape (m,)
-        Where the network is linearised.
-    directions : KeptDirections
-        The directions of the weights that are kept.
-    """
-
-    network: Network
-    normaliser: Normaliser
-    rule: ShiftedLog
-    theta_star: Tensor
-    directions: KeptDirections
-
-    def at(self, rows: Cohort) -> tuple[Likelihood, Tensor, Tensor, Tensor]:
-        """Return the points of a batch, g at theta = 0 there, the reduced rows and what lies across them."""
-        points = build_points(rows, self.rule, 1.0)
-        likelihood = Likelihood(points, rows.x, self.network, self.normaliser, 1.0)
-        linearised = linearise_network(self.network, self.theta_star, points.time, likelihood.point_x)
-        return likelihood, linearised.offset, *self.directions.reduce(linearised.rows, points, rows.x)
-
-
 def triangle_length(rank: int) -> int:
     """Return the number of elements of the lower triangle of an r×r matrix."""
     return rank * (rank + 1) // 2
@@ -76,12 +46,18 @@ def _square(triangle: Tensor, rank: int) -> Tensor:
 
 @dataclass(frozen=True)
 class BatchTerms:
-    """The terms of a batch, with φ fixed.
+    """The terms of a batch under the linearised model, with φ fixed.
 
     Attributes
     ----------
-    linear : BatchLinearisation
-        The linearised model.
+    network, normaliser
+        The hazard.
+    rule : ShiftedLog
+        Quadrature, with the same number of nodes for each row.
+    theta_star : Tensor of shape (m,)
+        Where the network is linearised.
+    directions : KeptDirections
+        The directions of the weights that are kept.
     phi : float
         φ.
     curvature : {"exact", "fisher", "polya-gamma"}
@@ -90,15 +66,14 @@ class BatchTerms:
         Whether the hyper-prior of the scales counts.
     """
 
-    linear: BatchLinearisation
+    network: Network
+    normaliser: Normaliser
+    rule: ShiftedLog
+    theta_star: Tensor
+    directions: KeptDirections
     phi: float
     curvature: str = "exact"
     hyper_priors: bool = True
-
-    @property
-    def directions(self) -> KeptDirections:
-        """The directions of the weights that are kept."""
-        return self.linear.directions
 
     @property
     def length(self) -> int:
@@ -107,13 +82,17 @@ class BatchTerms:
 
     def batch(self, rows: Cohort, q: ReducedGaussian) -> Tensor:
         """Return the sums of a batch under q."""
-        likelihood, offset, reduced, remainder = self.linear.at(rows)
+        points = build_points(rows, self.rule, 1.0)
+        likelihood = Likelihood(points, rows.x, self.network, self.normaliser, 1.0)
+        linearised = linearise_network(self.network, self.theta_star, points.time, likelihood.point_x)
+        offset = linearised.offset
+        reduced, remainder = self.directions.reduce(linearised.rows, points, rows.x)
         mean, variance = q.moments(reduced, remainder)
         if self.curvature == "polya-gamma":
             found = bounded_expectations(likelihood, self.phi, offset + mean, variance)
         else:
             found = expectations(likelihood, self.phi, offset + mean, variance, fisher=self.curvature == "fisher")
-        share = torch.sigmoid((offset + mean)[likelihood.points.events :])
+        share = torch.sigmoid((offset + mean)[points.events :])
         numbers = torch.tensor(
             [
                 found.value,

@@ -20,7 +20,10 @@ from neuralsurv.inference.stream.streamed_problem import STAGE, StreamedProblem,
 _PORTION = 4096
 _HALVINGS = 12
 _ROUNDING = 1e-12
-_TENSORS = ("sums", "wanted", "tried", "scales", "tried_scales", "partial")
+_STATE = (
+    *("sums", "wanted", "tried", "scales", "tried_scales", "partial"),
+    *("trace", "length", "portion", "started", "converged"),
+)
 
 
 def sweep(problem: StreamedProblem, *, tolerance: float, most: int) -> StreamedResult:
@@ -55,30 +58,14 @@ class _Sweeps:
         self.started = self.converged = False
         self.parts = minibatches(np.arange(problem.rows.blocks), _PORTION)
         self.q = problem.start()
-        self._resume()
-
-    def _resume(self) -> None:
-        found = self.problem.checkpoint.resume(STAGE)
-        if found is None:
-            return
-        for name in _TENSORS:
-            setattr(self, name, found.tensors[name].clone())
-        self.trace = found.tensors["trace"].tolist()
-        self.length, self.portion = found.numbers["length"], int(found.numbers["portion"])
-        self.started, self.converged = bool(found.numbers["started"]), bool(found.numbers["converged"])
+        found = problem.checkpoint.resume(STAGE)
+        if found is not None:
+            found.restore(self)
         if self.started:
-            self.q = self.problem.posterior(self.tried, self.tried_scales)
+            self.q = problem.posterior(self.tried, self.tried_scales)
 
     def snapshot(self) -> Snapshot:
-        tensors = {name: getattr(self, name).clone() for name in _TENSORS}
-        tensors["trace"] = torch.tensor(self.trace, dtype=torch.float64)
-        numbers = {
-            "length": self.length,
-            "portion": self.portion,
-            "started": float(self.started),
-            "converged": float(self.converged),
-        }
-        return Snapshot(STAGE, numbers, tensors)
+        return Snapshot.of(STAGE, self, _STATE)
 
     def total(self) -> Tensor:
         """Return the sums of all rows under the posterior that is tried."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -134,9 +134,7 @@ class _Adam:
     value: float
 
     def snapshot(self) -> Snapshot:
-        numbers = {"step": self.step, "value": self.value}
-        tensors = {"theta": self.theta, "adam_mean": self.mean, "adam_square": self.square}
-        return Snapshot(STAGE, numbers, {name: tensor.clone() for name, tensor in tensors.items()})
+        return Snapshot.of(STAGE, self, [field.name for field in fields(self)])
 
     def drawn(self, precision: Tensor, rows: float, batch: float, seed: int) -> Tensor:
         """Return weights drawn around the current ones, for a step with a mini-batch of `batch` of all `rows`."""
@@ -184,13 +182,10 @@ def learn_features(
     report : callable
         Called after each step with its number, the total number and the running objective per row.
     """
+    state = _Adam(0, start.clone(), torch.zeros_like(start), torch.zeros_like(start), math.nan)
     found = checkpoint.resume(STAGE)
-    if found is None:
-        state = _Adam(0, start.clone(), torch.zeros_like(start), torch.zeros_like(start), math.nan)
-    else:
-        theta, mean, square = (found.tensors[name].clone() for name in ("theta", "adam_mean", "adam_square"))
-        numbers = found.numbers
-        state = _Adam(int(numbers["step"]), theta, mean, square, numbers["value"])
+    if found is not None:
+        found.restore(state)
     total = training.steps(rows.blocks)
     each = max(1, total // max(1, training.passes))
     order: list[np.ndarray] = []

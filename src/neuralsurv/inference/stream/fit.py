@@ -14,7 +14,7 @@ from neuralsurv.data.stream.survey import Survey
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.inference.linearised_fit import SolverReport
-from neuralsurv.inference.stream.batch_terms import BatchLinearisation, BatchTerms
+from neuralsurv.inference.stream.batch_terms import BatchTerms
 from neuralsurv.inference.stream.direction_choice import choose_directions
 from neuralsurv.inference.stream.exact_sweeps import sweep
 from neuralsurv.inference.stream.feature_learning import FeatureTraining, Objective, learn_features
@@ -144,10 +144,17 @@ class StreamFitter:
         with threads_for(_BLOCKS_TO_CHOOSE_BY * points * size):
             directions = self._directions(model, mode)
         with threads_for(max(points, size) * directions.rank):
-            linear = BatchLinearisation(model.network, model.normaliser, model.rule, mode, directions)
-            terms = BatchTerms(linear, model.phi, settings.ablation.curvature, settings.ablation.hyper_priors)
-            result = self._infer(terms, mode, model.log_scales, settings)
-            return self._fit(model, mode, terms, result)
+            terms = BatchTerms(
+                model.network,
+                model.normaliser,
+                model.rule,
+                mode,
+                directions,
+                model.phi,
+                settings.ablation.curvature,
+                settings.ablation.hyper_priors,
+            )
+            return self._fit(model, terms, self._infer(terms, model.log_scales, settings))
 
     def _build(self, settings: DefaultSettings) -> _Model:
         scale = self.survey.last_time
@@ -233,7 +240,7 @@ class StreamFitter:
         first = block_order(self.rows.blocks, self.seed, 0)[:_BLOCKS_TO_CHOOSE_BY]
         return self.rows.gather(first, self.processes)
 
-    def _infer(self, terms: BatchTerms, mode: Tensor, log_scales: Tensor, settings: DefaultSettings) -> StreamedResult:
+    def _infer(self, terms: BatchTerms, log_scales: Tensor, settings: DefaultSettings) -> StreamedResult:
         plan = self.plan
         title = "sweeps over all rows" if plan.exact else "natural-gradient steps"
         with bar(title + self.label, None, self._shown) as advance:
@@ -241,7 +248,6 @@ class StreamFitter:
                 terms,
                 self.rows,
                 self.processes,
-                mode,
                 log_scales,
                 self.checkpoint,
                 lambda done, total, elbo: advance(done, f"{done} ({total} a pass), ELBO {elbo:.3f}"),
@@ -250,7 +256,7 @@ class StreamFitter:
                 return sweep(problem, tolerance=settings.tolerance, most=settings.max_sweeps)
             return take_steps(problem, blocks=plan.blocks, passes=plan.passes, seed=self.seed)
 
-    def _fit(self, model: _Model, mode: Tensor, terms: BatchTerms, result: StreamedResult) -> StreamFit:
+    def _fit(self, model: _Model, terms: BatchTerms, result: StreamedResult) -> StreamFit:
         directions = terms.directions
         names = [group.name for group in model.prior.groups]
         exposure = self.survey.exposure / self.survey.last_time
@@ -261,7 +267,7 @@ class StreamFitter:
         return StreamFit(
             phi=Held(model.phi),
             theta=directions.weight_posterior(information, log_scales),
-            theta_star=mode,
+            theta_star=terms.theta_star,
             network=model.network,
             normaliser=model.normaliser,
             result=result,

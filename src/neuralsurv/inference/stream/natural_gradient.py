@@ -25,7 +25,7 @@ from neuralsurv.inference.stream.streamed_problem import STAGE, StreamedProblem,
 _HOLD = 0.1
 # a, how much more later estimates count; 1 would be the plain average of all.
 _FORGETTING = 2.0
-_TENSORS = ("sums", "total", "middle", "scales")
+_STATE = ("sums", "total", "middle", "scales", "trace", "done")
 
 
 def take_steps(problem: StreamedProblem, *, blocks: int, passes: int, seed: int) -> StreamedResult:
@@ -58,15 +58,10 @@ class _Steps:
         self.trace: list[float] = []
         found = problem.checkpoint.resume(STAGE)
         if found is not None:
-            for name in _TENSORS:
-                setattr(self, name, found.tensors[name].clone())
-            self.trace = found.tensors["trace"].tolist()
-            self.done = int(found.numbers["done"])
+            found.restore(self)
 
     def snapshot(self) -> Snapshot:
-        tensors = {name: getattr(self, name).clone() for name in _TENSORS}
-        tensors["trace"] = torch.tensor(self.trace, dtype=torch.float64)
-        return Snapshot(STAGE, {"done": float(self.done)}, tensors)
+        return Snapshot.of(STAGE, self, _STATE)
 
     def rate(self, step: int) -> float:
         """Return ρ of a step, counted from 0: a plain average while q is held, then one that forgets."""

@@ -28,7 +28,7 @@ _OUTCOME = 4
 
 
 def _cohort(table: Tensor) -> Cohort:
-    """Take apart a table of shape (n, 4 + p)."""
+    """Return the rows of a table of shape (n, 4 + p)."""
     return Cohort(table[:, 0], table[:, 1] > 0, table[:, 2], table[:, 3], table[:, _OUTCOME:])
 
 
@@ -94,7 +94,7 @@ class Packer:
             for begin in range(0, count, BLOCK_ROWS):
                 first.append(int(starts[place]) + begin if mine else -1)
                 rows.append(min(BLOCK_ROWS, count - begin))
-        return PackedRows(self._file.fileno(), self._width, np.array(first, dtype=np.int64), np.array(rows), self._file)
+        return PackedRows(self._width, np.array(first, dtype=np.int64), np.array(rows), self._file)
 
 
 @dataclass(frozen=True)
@@ -103,19 +103,16 @@ class PackedRows:
 
     Attributes
     ----------
-    descriptor : int
-        The file.
     width : int
-        Numbers a row.
+        Numbers per row.
     first : ndarray of shape (blocks,)
         Where each block starts in the file, in rows; −1 if another process has it.
     rows : ndarray of shape (blocks,)
         Rows of each block.
     file : file object
-        Keeps the file open.
+        The file.
     """
 
-    descriptor: int
     width: int
     first: np.ndarray
     rows: np.ndarray
@@ -137,7 +134,7 @@ class PackedRows:
 
     def _table(self, number: int) -> Tensor:
         size = int(self.rows[number]) * self.width * 8
-        data = os.pread(self.descriptor, size, int(self.first[number]) * self.width * 8)
+        data = os.pread(self.file.fileno(), size, int(self.first[number]) * self.width * 8)
         if len(data) != size:
             raise StorageError("the temporary file of encoded rows was cut short.")
         return torch.from_numpy(np.frombuffer(data, dtype=np.float64).reshape(-1, self.width).copy())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,64 +25,34 @@ _TIMEOUT = timedelta(hours=2)
 Result = TypeVar("Result")
 
 
-class ProcessGroup(Protocol):
-    """The processes that work on one fit."""
-
-    @property
-    def rank(self) -> int:
-        """Number of this process, from 0."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Number of processes."""
-        ...
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the sum over all processes."""
-        ...
-
-    def broadcast(self, values: Tensor) -> Tensor:
-        """Return the values of process 0."""
-        ...
-
-    def gather(self, item: Result) -> list[Result]:
-        """Return the items of all processes, in order."""
-        ...
-
-
 @dataclass(frozen=True)
-class SingleProcess:
-    """A group of one process."""
+class ProcessGroup:
+    """The processes that work on one fit; by default a single one, which has nothing to communicate.
+
+    Attributes
+    ----------
+    rank, size : int
+        Number of this process, from 0, and of all processes.
+    """
 
     rank: int = 0
     size: int = 1
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the values."""
+        """Return the sum over all processes."""
         return values
 
     def broadcast(self, values: Tensor) -> Tensor:
-        """Return the values."""
+        """Return the values of process 0."""
         return values
 
     def gather(self, item: Result) -> list[Result]:
-        """Return a list of the item."""
+        """Return the items of all processes, in order."""
         return [item]
 
 
-@dataclass(frozen=True)
-class TorchProcesses:
-    """The processes of torch.distributed.
-
-    Attributes
-    ----------
-    rank, size : int
-        Number of this process, and of all.
-    """
-
-    rank: int
-    size: int
+class TorchProcesses(ProcessGroup):
+    """The processes of torch.distributed."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sum over all processes; every process gets the same bits."""
@@ -140,7 +110,7 @@ def join_processes() -> Iterator[ProcessGroup]:
         return
     size = os.environ.get("WORLD_SIZE", "1")
     if "RANK" not in os.environ or size == "1":
-        yield SingleProcess()
+        yield ProcessGroup()
         return
     if not torch.distributed.is_available():
         raise InputError("this build of torch has no torch.distributed; run one process, without torchrun.")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -17,15 +18,24 @@ class Snapshot:
     ----------
     stage : str
         The stage.
-    numbers : dict of str to int or float
-        Counters and the like.
     tensors : dict of str to Tensor
-        Everything else.
+        The state; numbers are tensors of no dimension.
     """
 
     stage: str
-    numbers: dict[str, float]
     tensors: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, stage: str, state: object, names: Sequence[str]) -> Snapshot:
+        """Copy the named attributes of `state`: tensors, numbers and lists of numbers."""
+        values = {name: torch.as_tensor(getattr(state, name), dtype=torch.float64) for name in names}
+        return cls(stage, {name: tensor.clone() for name, tensor in values.items()})
+
+    def restore(self, state: object) -> None:
+        """Set the attributes of `state` to what they were, each in the type that it has there."""
+        for name, tensor in self.tensors.items():
+            kind = type(getattr(state, name))
+            setattr(state, name, tensor.clone() if kind is Tensor else kind(tensor.tolist()))
 
 
 class SnapshotStore(Protocol):

@@ -39,8 +39,8 @@ class StreamedResult:
     elbo : tuple of float
         ELBO plus log hyper-prior, after each sweep or (an estimate) after each pass.
     converged : bool
-        Whether the last sweep gained less than the tolerance; for natural-gradient steps, whether the last half pass moved
-        the mean by less than one posterior standard deviation.
+        Whether the last sweep gained less than the tolerance; for natural-gradient steps, whether the last half pass
+        moved the mean by less than one posterior standard deviation.
     moved : float
         That movement: root mean square over the directions, in posterior standard deviations; 0 for sweeps.
     """
@@ -65,8 +65,6 @@ class StreamedProblem:
         The rows.
     processes : ProcessGroup
         The processes that share them.
-    mode : Tensor of shape (m,)
-        Where the network is linearised, and the inference starts.
     log_scales : Tensor of shape (G,)
         Log scales of the prior to start with.
     checkpoint : SnapshotStore
@@ -78,7 +76,6 @@ class StreamedProblem:
     terms: BatchTerms
     rows: PackedRows
     processes: ProcessGroup
-    mode: Tensor
     log_scales: Tensor
     checkpoint: SnapshotStore
     report: Report = lambda done, total, elbo: None
@@ -96,7 +93,7 @@ class StreamedProblem:
 
     def start(self) -> ReducedGaussian:
         """Return the point mass at the mode."""
-        return self.terms.directions.point_mass(self.mode)
+        return self.terms.directions.point_mass(self.terms.theta_star)
 
     def posterior(self, sums: Tensor, log_scales: Tensor) -> ReducedGaussian:
         """Return the posterior that follows from sums."""
