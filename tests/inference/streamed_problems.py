@@ -1,6 +1,8 @@
-"""Small cohorts as packed rows, with their terms, for tests of streamed inference."""
+"""Small cohorts as packed rows, with their terms and checkpoints in memory, for tests of streamed inference."""
 
 from __future__ import annotations
+
+import atexit
 
 import torch
 
@@ -12,6 +14,8 @@ from neuralsurv.inference.stream.batch_terms import BatchTerms
 from neuralsurv.inference.stream.kept_directions import KeptDirections
 from neuralsurv.inference.stream.packed_rows import PackedRows, Packer
 from neuralsurv.inference.stream.processes import ProcessGroup
+from neuralsurv.inference.stream.snapshots import NoCheckpoint
+from neuralsurv.inference.stream.streamed_problem import StreamedProblem
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.quadrature import ShiftedLog
 
@@ -36,3 +40,32 @@ def batch_terms(rows: Cohort = COHORT, hidden: tuple[int, ...] = (4,), star: flo
     directions = KeptDirections.all(prior)
     phi = event_weight(rows) / baseline_exposure(rows, 1.0)
     return BatchTerms(network, Constant(1 / 30), rule, mode, directions, phi)
+
+
+ROWS = pack(COHORT)
+# Also in a worker that has imported this file and runs no test.
+atexit.register(ROWS.close)
+
+
+def streamed_problem(terms: BatchTerms, *, log_scales=None, checkpoint=None) -> StreamedProblem:  # type: ignore[no-untyped-def]
+    scales = terms.directions.prior.medians if log_scales is None else log_scales
+    return StreamedProblem(terms, ROWS, ProcessGroup(), scales, checkpoint or NoCheckpoint())
+
+
+class KilledError(Exception):
+    pass
+
+
+class Kept:
+    """Keeps every snapshot, and ends the run after so many."""
+
+    def __init__(self, found=None, dies_after=None):
+        self.constants, self.snapshots, self.found, self.dies_after = {}, [], found, dies_after
+
+    def resume(self, stage):
+        return self.found if self.found is not None and self.found.stage == stage else None
+
+    def save(self, snapshot, *, now=False):
+        self.snapshots.append(snapshot())
+        if len(self.snapshots) == self.dies_after:
+            raise KilledError

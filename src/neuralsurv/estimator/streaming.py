@@ -211,7 +211,8 @@ def _mode_seeds(seed: int, modes: int) -> list[int]:
 def _fitted(result: StreamedModes, survey: Survey, encoding: Encoding, roles: OutcomeColumns, draw_seed: int) -> Fitted:
     return Fitted(
         posterior=result.posterior,
-        phi_prior=result.phi_prior,
+        # φ is fixed, so the posterior is the prior.
+        phi_prior=result.fits[0].posterior.phi,
         encoding=encoding,
         time_scale=survey.last_time,
         times=thinned(survey.times.time),

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from inference.problems import problem_of, simulated
-from inference.stream.test_natural_gradient import Kept, KilledError
-from inference.streamed_problems import COHORT, pack
+from inference.streamed_problems import COHORT, Kept, KilledError, pack
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.paper import mode
 from neuralsurv.inference.stream import feature_learning as learning

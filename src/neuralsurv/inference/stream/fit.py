@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.stream.survey import Survey
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
@@ -32,8 +31,8 @@ from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import GroupedPrior, Held
 from neuralsurv.model.quadrature import RandomLog, Rule, ShiftedLog
+from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.progress import bar
-from neuralsurv.solvers.subspace import SubspaceGaussian
 
 # Random quadrature nodes per row and step of feature learning.
 _TRAINING_NODES = 4
@@ -51,14 +50,8 @@ class StreamFit:
 
     Attributes
     ----------
-    phi : Held
-        The hazard scale, which is fixed.
-    theta : SubspaceGaussian
-        q(theta).
-    theta_star : Tensor of shape (m,)
-        Where the network was linearised.
-    network, normaliser
-        The hazard.
+    posterior : Posterior
+        The posterior; φ is fixed.
     result : StreamedResult
         How the inference ended.
     scales : dict of str to float
@@ -71,11 +64,7 @@ class StreamFit:
         Which directions of the weights were kept.
     """
 
-    phi: Held
-    theta: SubspaceGaussian
-    theta_star: Tensor
-    network: Additive
-    normaliser: Constant
+    posterior: Posterior
     result: StreamedResult
     scales: dict[str, float]
     latent_share: float
@@ -202,7 +191,7 @@ class StreamFitter:
                 self.survey.rows,
                 training,
                 self.checkpoint,
-                lambda step, total, value: advance(step, f"step {step} of {total}, objective a row {value:.5f}"),
+                lambda step, total, value: advance(step, f"step {step} of {total}, objective per row {value:.5f}"),
             )
 
     @property
@@ -221,7 +210,8 @@ class StreamFitter:
         return KeptDirections(model.prior, constants["basis"], leading, constants["shape"])
 
     def _choose_directions(self, model: _Model, mode: Tensor) -> KeptDirections:
-        sample = self._sample()
+        first = block_order(self.rows.blocks, self.seed, 0)[:_BLOCKS_TO_CHOOSE_BY]
+        sample = self.rows.gather(first, self.processes)
         points = build_points(sample, model.rule, 1.0)
         x = sample.x[points.row]
         linearised = linearise_network(model.network, mode, points.time, x)
@@ -236,10 +226,6 @@ class StreamFitter:
             model.prior, leading, linearised.rows, importance, mode, plan.directions, plan.keep_all
         )
 
-    def _sample(self) -> Cohort:
-        first = block_order(self.rows.blocks, self.seed, 0)[:_BLOCKS_TO_CHOOSE_BY]
-        return self.rows.gather(first, self.processes)
-
     def _infer(self, terms: BatchTerms, log_scales: Tensor, settings: DefaultSettings) -> StreamedResult:
         plan = self.plan
         title = "sweeps over all rows" if plan.exact else "natural-gradient steps"
@@ -250,7 +236,7 @@ class StreamFitter:
                 self.processes,
                 log_scales,
                 self.checkpoint,
-                lambda done, total, elbo: advance(done, f"{done} ({total} a pass), ELBO {elbo:.3f}"),
+                lambda done, total, elbo: advance(done, f"{done} ({total} per pass), ELBO {elbo:.3f}"),
             )
             if plan.exact:
                 return sweep(problem, tolerance=settings.tolerance, most=settings.max_sweeps)
@@ -264,12 +250,9 @@ class StreamFitter:
         latent, crowded = result.last[1:3].tolist()
         information, log_scales = terms.information(result.sums), result.log_scales
         lost = information.across * directions.posterior(information, log_scales).across
+        theta = directions.weight_posterior(information, log_scales)
         return StreamFit(
-            phi=Held(model.phi),
-            theta=directions.weight_posterior(information, log_scales),
-            theta_star=terms.theta_star,
-            network=model.network,
-            normaliser=model.normaliser,
+            posterior=Posterior(Held(model.phi), theta, terms.theta_star, model.network, model.normaliser, 1.0),
             result=result,
             scales=dict(zip(names, log_scales.exp().tolist(), strict=True)),
             latent_share=latent / (headroom * exposure),

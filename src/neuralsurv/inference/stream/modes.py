@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from neuralsurv.inference.stream.fit import StreamFit
-from neuralsurv.model.prior import Held
 from neuralsurv.posterior.concerns import Concern, few_events, near_ceiling, told
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
@@ -32,13 +31,8 @@ class StreamedModes:
     @property
     def posterior(self) -> Posterior:
         """The posterior, or the mixture of all with equal weights."""
-        parts = [Posterior(r.phi, r.theta, r.theta_star, r.network, r.normaliser, 1.0) for r in self.fits]
-        return parts[0] if len(parts) == 1 else MixedPosterior.of(tuple(parts))
-
-    @property
-    def phi_prior(self) -> Held:
-        """The prior of phi, which is fixed."""
-        return self.fits[0].phi
+        first, *others = [fit.posterior for fit in self.fits]
+        return MixedPosterior.of((first, *others)) if others else first
 
     @property
     def trace(self) -> np.ndarray:
