@@ -131,14 +131,10 @@ def covariance_factor(gaussian: PrimalGaussian) -> Tensor:
 def test_the_elbo_is_the_one_written_down_afresh_and_never_falls(hidden, fisher):
     likelihood, phi = additive_likelihood(usual_rows(), hidden=hidden)
     ascent, jacobian = dense_ascent(likelihood, phi, fisher=fisher)
-    seen = []
-    state, info = ascent.climb(
-        ascent.start(), tolerance=1e-10, most=400, report=lambda step, elbo: seen.append((step, elbo))
-    )
+    state, info = ascent.climb(ascent.start(), tolerance=1e-10, most=400)
     assert info.converged
     assert bool((np.diff(info.elbo) >= 0).all())
     assert info.elbo[-1] > info.elbo[0] + 0.1, "there was something to climb"
-    assert seen == list(enumerate(info.elbo))[1:]
     assert info.steps == len(info.elbo)
     for each in (ascent.start(), state):
         factor = covariance_factor(each.theta)

@@ -14,7 +14,6 @@ derivative of the point's log-likelihood and b its expected first derivative plu
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic
 
@@ -48,14 +47,11 @@ class Expectations:
         The expected log-likelihood, in nats.
     slope, curvature : Tensor of shape (P,)
         Expected first derivative with respect to g, and minus the expected second one.
-    exposure : float
-        Expected number of events for a phi of 1, Σ c E σ(g) over the nodes.
     """
 
     value: float
     slope: Tensor
     curvature: Tensor
-    exposure: float
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,6 @@ def expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Ten
     share = torch.sigmoid(g)
     weight, mass = likelihood.event_weight, phi * likelihood.baseline
     at_events, at_nodes = share[:events], share[events:]
-    exposure = float(likelihood.baseline @ (at_nodes @ _MASS))
     value = float(weight @ (torch.nn.functional.logsigmoid(g[:events]) @ _MASS)) - float(mass @ (at_nodes @ _MASS))
     inner = share * (1 - share)
     slope = torch.cat([weight * (1 - at_events @ _MASS), -mass * (inner[events:] @ _MASS)])
@@ -122,7 +117,7 @@ def expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Ten
         bend = inner[events:] * (1 - 2 * at_nodes)
         curvature = torch.cat([weight * (inner[:events] @ _MASS), mass * (bend @ _MASS)]).clamp_min(_LEAST_CURVATURE)
     constant = likelihood.event_constant + likelihood.event_count * float(np.log(phi))
-    return Expectations(value + constant, slope, curvature, exposure)
+    return Expectations(value + constant, slope, curvature)
 
 
 def bounded_expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Tensor) -> Expectations:
@@ -141,8 +136,7 @@ def bounded_expectations(likelihood: Likelihood, phi: float, mean: Tensor, varia
     curvature = strength * pull
     constant = likelihood.event_constant + likelihood.event_count * float(np.log(phi))
     value = float(at_events.sum()) + float(latent.sum()) - phi * float(likelihood.baseline.sum())
-    exposure = float(likelihood.baseline.sum()) - float(latent.sum()) / phi
-    return Expectations(value + constant, towards - curvature * mean, curvature, exposure)
+    return Expectations(value + constant, towards - curvature * mean, curvature)
 
 
 @dataclass(frozen=True)
@@ -196,12 +190,7 @@ class Ascent(Generic[Solved]):
         return self.state(expected.curvature, expected.slope)
 
     def climb(
-        self,
-        state: GaussianState[Solved],
-        *,
-        tolerance: float,
-        most: int,
-        report: Callable[[int, float], None] = lambda step, elbo: None,
+        self, state: GaussianState[Solved], *, tolerance: float, most: int
     ) -> tuple[GaussianState[Solved], GaussianInfo]:
         """Take steps until a full one gains less than `tolerance` nats; the ELBO never falls."""
         trace = [state.elbo]
@@ -218,10 +207,9 @@ class Ascent(Generic[Solved]):
                     break
                 step /= 2
             else:
-                # No step gains: as high as rounding, or the curvature that was asked for, lets it come.
+                # No step gains: this is the optimum up to rounding, or up to the curvature that is used.
                 return state, GaussianInfo(tuple(trace), converged=True)
             converged = step == 1 and following.elbo - state.elbo < tolerance
             state = following
             trace.append(state.elbo)
-            report(len(trace) - 1, state.elbo)
         return state, GaussianInfo(tuple(trace), converged)

@@ -77,7 +77,7 @@ def _descent(
     callback: Callable[[float], None] | None,
     off_kinks: bool,
 ) -> Generator[Tensor, Answer, Descent]:
-    """Go down from `theta`: yield the places whose answers are asked for, return where it ended."""
+    """Descend from `theta`: yield the places whose answers are needed, return where it ended."""
     inverse = new_inverse_hessian(len(theta)) if inverse_hessian is None else inverse_hessian
     value, differentiate = yield theta
     gradient = differentiate()
@@ -104,7 +104,7 @@ def _descent(
                 continue
             if not off_kinks:
                 break
-            # Not even straight downhill. On a kink that need not be the bottom: go down again from beside it.
+            # Not even the gradient leads down. On a kink that need not be a minimum: descend again from beside it.
             left = max_iterations - len(values) + 1
             again = yield from _descent(theta + _beside(theta), tolerance, left, None, None, off_kinks=False)
             if again.value >= value - _WINDOW * tolerance * abs(value):
@@ -115,7 +115,7 @@ def _descent(
             values += [min(reached, values[-1]) for reached in again.values]
             continue
         step, change = found[0] - theta, found[2] - gradient
-        # The step along the gradient that comes before anything is learned says nothing of the length of later ones.
+        # The first step, along the gradient, is no guide to the length of later ones.
         last_length = 1.0 if inverse.fresh else found[3]
         if float(step @ change) > 0:
             inverse.update(step, change)
@@ -135,9 +135,8 @@ def descend(
     max_iterations: int,
     inverse_hessian: InverseHessian | None = None,
     off_kinks: bool = True,
-    callback: Callable[[float], None] | None = None,
 ) -> Descent:
-    """Go down from `theta` until an iteration gains less than `tolerance` times the value, on average over twenty.
+    """Descend from `theta` until an iteration gains less than `tolerance` times the value, on average over twenty.
 
     Parameters
     ----------
@@ -150,14 +149,12 @@ def descend(
     inverse_hessian : InverseHessian, optional
         What an earlier descent of a similar function has learned.
     off_kinks : bool
-        Whether to go down once more from a place beside, wherever no step can be found; only if that gains nothing
+        Whether to descend once more from a place beside, wherever no step can be found; only if that gains nothing
         either has the descent converged.
-    callback : callable, optional
-        Called with the value after each iteration.
     """
     return _drive(
         lambda places: [function(place) for place in places],
-        [_descent(theta, tolerance, max_iterations, inverse_hessian, callback, off_kinks)],
+        [_descent(theta, tolerance, max_iterations, inverse_hessian, None, off_kinks)],
     )[0]
 
 
@@ -170,7 +167,7 @@ def descend_together(
     inverse_hessians: Sequence[InverseHessian | None],
     callbacks: Sequence[Callable[[float], None]],
 ) -> list[Descent]:
-    """Go down from several places at once, each as `descend` would from it alone.
+    """Descend from several places at once, each as `descend` would alone.
 
     Parameters
     ----------

@@ -154,7 +154,7 @@ def direct_together(
     inverse_hessians: Sequence[InverseHessian | None] | None = None,
     report: Report | None = None,
 ) -> list[Mode]:
-    """Minimise U from several starts at once: one pass through the network serves all that are still on their way.
+    """Minimise U from several starts at once: one pass through the network serves all that have not ended.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ class Objective:
     precision : Tensor of shape (m,)
         Prior precision T.
     phi : float
-        φ, which is held.
+        φ, which is fixed.
     """
 
     network: Network

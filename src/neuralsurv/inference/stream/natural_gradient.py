@@ -64,7 +64,7 @@ class _Steps:
         return Snapshot.of(STAGE, self, _STATE)
 
     def rate(self, step: int) -> float:
-        """Return ρ of a step, counted from 0: a plain average while q is held, then one that forgets."""
+        """Return ρ of a step, counted from 0: a plain average while q is at the mode, then one that forgets."""
         if step < self.hold:
             return 1 / (step + 1)
         return _FORGETTING / (step + _FORGETTING)
