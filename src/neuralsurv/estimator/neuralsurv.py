@@ -7,7 +7,7 @@ from typing import Any
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.features import Encoding
 from neuralsurv.estimator.own_network import own_network
-from neuralsurv.estimator.streaming import StreamingEstimator
+from neuralsurv.estimator.streaming import StreamedEstimator
 from neuralsurv.inference.default.fit import fit_default
 from neuralsurv.inference.default.footprint import default_file_bytes
 from neuralsurv.inference.default.settings import DefaultSettings
@@ -16,7 +16,7 @@ from neuralsurv.inference.linearised_fit import LinearisedFit
 _BUILT_IN = "does nothing for a network of your own (network=…)"
 
 
-class NeuralSurv(StreamingEstimator):
+class NeuralSurv(StreamedEstimator):
     """Bayesian neural survival model.
 
     The hazard is phi · t^(rho−1) · σ(g(t, x)) / Z with g a Bayesian neural network. There is nothing to tune: scales of

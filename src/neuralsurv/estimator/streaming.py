@@ -42,8 +42,8 @@ _SWEEPS = dict.fromkeys(
 )
 
 
-class StreamingEstimator(SurvivalEstimator):
-    """An estimator that can also be fitted to a stream of batches."""
+class StreamedEstimator(SurvivalEstimator):
+    """An estimator of the default model that can also be fitted to a stream of rows."""
 
     @abstractmethod
     def _settings(self) -> DefaultSettings:
