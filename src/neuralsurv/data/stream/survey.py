@@ -60,7 +60,7 @@ class ColumnFacts:
 
     @classmethod
     def of(cls, series: pd.Series, name: str) -> ColumnFacts:
-        """Summarise the values of one chunk."""
+        """Look at the values of one chunk."""
         values = features._read(series, name)
         if features._kind(values) == "array":
             raise InputError(
