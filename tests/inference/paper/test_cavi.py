@@ -39,7 +39,7 @@ class TestClosedForms:
         assert info.latent_points == pytest.approx(0, abs=1e-12)
         # Data that say nothing of theta leave its prior as it is.
         assert float(state.theta.mean) == 0
-        assert float(state.theta.covariance_matrix) == 1
+        assert float(state.theta.factor) == 1
 
     @pytest.mark.parametrize("rho", [0.6, 1.0, 1.5])
     @pytest.mark.parametrize("dressed", [False, True], ids=["plain", "entry and weights"])

@@ -35,9 +35,8 @@ class TestUpdatesAreStationary:
     def factors(self, problem, state, phi, latent, theta):
         s = torch.sqrt(state.m**2 + state.v)
         events = problem.points.events
-        return Factors(
-            s[:events], s[events:], latent, double(phi.shape), double(phi.rate), theta.mean, theta.covariance_matrix
-        )
+        covariance = torch.cholesky_inverse(theta.factor)
+        return Factors(s[:events], s[events:], latent, double(phi.shape), double(phi.rate), theta.mean, covariance)
 
     @pytest.mark.parametrize(("activation", "spread"), CASES)
     def test_latent_factors(self, activation, spread):
