@@ -105,7 +105,7 @@ def measured(rows: int, covariates: int, units: int, nodes: int, directions: int
     import torch
 
     from neuralsurv import NeuralSurv
-    from neuralsurv.inference.stream import natural_gradient as stochastic
+    from neuralsurv.inference.stream.streamed_problem import StreamedProblem
 
     random = np.random.default_rng(0)
     x = random.normal(size=(rows, covariates))
@@ -113,20 +113,20 @@ def measured(rows: int, covariates: int, units: int, nodes: int, directions: int
     table: dict[str, Any] = {f"x{k}": x[:, k] for k in range(covariates)}
     table |= {"time": np.minimum(time_, end) + 1e-6, "event": time_ <= end}
     seconds: list[float] = []
-    plain = stochastic.Inference._sums
+    plain = StreamedProblem.sums
 
-    def timed(self: Any, blocks: Any, belief: Any) -> torch.Tensor:
+    def timed(self: Any, blocks: Any, q: Any) -> torch.Tensor:
         began = time.process_time()
-        result = plain(self, blocks, belief)
+        result = plain(self, blocks, q)
         seconds.append(time.process_time() - began)
         return result
 
-    stochastic.Inference._sums = timed  # type: ignore[method-assign]
+    StreamedProblem.sums = timed  # type: ignore[method-assign]
     try:
         model = NeuralSurv(hidden=(units,), quadrature_points=nodes, random_state=0, max_sweeps=1, verbose=False)
         model.fit_stream([table], time="time", event="event", method="exact", training_passes=0, directions=directions)
     finally:
-        stochastic.Inference._sums = plain  # type: ignore[method-assign]
+        StreamedProblem.sums = plain  # type: ignore[method-assign]
     share = float((time_ <= end).mean())
     network = model.posterior_.network
     size = Size(rows, covariates, units, nodes, share, model.diagnostics_.rank, network.size)

@@ -24,7 +24,7 @@ from neuralsurv import NeuralSurv, PaperNeuralSurv
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.errors import CollapseWarning, ConvergenceWarning, InputError, NotFiniteError, QuadratureWarning
-from neuralsurv.inference.paper import cavi, mode
+from neuralsurv.inference.paper import mode, updates
 from small_cohort import quick_model, small_cohort
 
 COHORT = small_cohort()
@@ -238,7 +238,7 @@ def test_a_refit_that_fails_in_the_middle_leaves_the_earlier_model_whole(
     def broken(*_: Any, **__: Any) -> float:
         return float("nan")
 
-    monkeypatch.setattr(cavi, "elbo", broken)
+    monkeypatch.setattr(updates, "elbo", broken)
     with pytest.raises(NotFiniteError, match="the ELBO became nan in sweep 1"):
         model.fit(COHORT.x[["age"]].to_numpy(), COHORT.y)
     assert (curves(model) == curves(fitted)).all()
@@ -637,14 +637,14 @@ def test_what_a_path_refuses(by_episodes: tuple[NeuralSurv, pd.DataFrame], fitte
 
 def interrupt_at(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the user press Ctrl-C during a sweep."""
-    original, calls = cavi.sweep, iter(range(1, 10_000))
+    original, calls = updates.sweep, iter(range(1, 10_000))
 
-    def sweep(*arguments: Any) -> cavi.CaviState:
+    def sweep(*arguments: Any) -> updates.CaviState:
         if next(calls) == call:
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(cavi, "sweep", sweep)
+    monkeypatch.setattr(updates, "sweep", sweep)
 
 
 def test_an_interrupted_fit_is_a_model(fitted: NeuralSurv, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,12 @@ import torch
 
 from faults.children import in_child, needs_fork
 from neuralsurv import load
-from neuralsurv.cli.tables.table_output import write_table
+from neuralsurv.cli.tables import write_table
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.checkpoint import Checkpoint
 from neuralsurv.inference.stream.packed_rows import Packer
-from neuralsurv.inference.stream.processes import Alone
+from neuralsurv.inference.stream.processes import ProcessGroup
 from neuralsurv.inference.stream.snapshots import Snapshot
 from small_cohort import quick_default, small_cohort
 
@@ -75,7 +76,9 @@ def test_checkpoints(tmp_path):
 
     def save(number):
         tensors = {"sums": torch.full((500,), float(number), dtype=torch.float64)}
-        Checkpoint(path, {"rows": 1}, Alone()).offer(lambda: Snapshot("posterior", {"done": number}, tensors), now=True)
+        Checkpoint(path, {"rows": 1}, ProcessGroup()).save(
+            lambda: Snapshot("posterior", {"done": torch.tensor(number, dtype=torch.float64), **tensors}), now=True
+        )
 
     save(1.0)
     size = path.stat().st_size
@@ -83,8 +86,8 @@ def test_checkpoints(tmp_path):
         name, message = under_limit(limit, lambda: save(2.0))
         assert name == "StorageError"
         assert "is as it was" in message
-        found = Checkpoint(path, {"rows": 1}, Alone()).resumed("posterior")
-        assert found.numbers["done"] == 1
+        found = Checkpoint(path, {"rows": 1}, ProcessGroup()).resume("posterior")
+        assert found.tensors["done"] == 1
         assert float(found.tensors["sums"].sum()) == 500
         assert os.listdir(tmp_path) == ["state"]
 
@@ -108,8 +111,8 @@ def test_scratch_rows_of_a_streamed_fit(tmp_path, rows):
     def pack():
         packer = Packer(str(tmp_path), 2, seed=0)
         try:
-            packer.add(0, *np.ones((4, rows)), np.ones((rows, 2)))
-            packer.finish(Alone())
+            packer.add(0, Cohort.of(*np.ones((4, rows)), np.ones((rows, 2))))
+            packer.finish(ProcessGroup())
         finally:
             packer.close()
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Gamma, MultivariateNormal, kl_divergence
 
-from neuralsurv.model.likelihood import Problem
+from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.linearise import Linearised
 
 
@@ -38,7 +38,7 @@ class Factors:
     covariance: Tensor
 
 
-def augmented_elbo(problem: Problem, linearised: Linearised, q: Factors) -> Tensor:
+def augmented_elbo(problem: PaperProblem, linearised: Linearised, q: Factors) -> Tensor:
     points, events = problem.points, problem.points.events
     jacobian = linearised.jacobian
     m = linearised.offset + jacobian @ q.mean
@@ -78,7 +78,7 @@ def augmented_elbo(problem: Problem, linearised: Linearised, q: Factors) -> Tens
     )
 
 
-def slopes(problem: Problem, linearised: Linearised, q: Factors, *names: str) -> list[Tensor]:
+def slopes(problem: PaperProblem, linearised: Linearised, q: Factors, *names: str) -> list[Tensor]:
     """Return the gradient of the bound with respect to the named parameters, by automatic differentiation."""
     leaves = {name: value.detach().clone().requires_grad_(name in names) for name, value in vars(q).items()}
     bound = augmented_elbo(problem, linearised, Factors(**leaves))

@@ -23,15 +23,15 @@ CHUNK_ROWS = 300
 
 def die_after(saves: int) -> None:
     """End this process without a word at its so many-th step."""
-    plain, count = checkpoint.Checkpoint.offer, [0]
+    plain, count = checkpoint.Checkpoint.save, [0]
 
-    def offer(self, snapshot, *, now=False):
+    def save(self, snapshot, *, now=False):
         plain(self, snapshot, now=now)
         count[0] += 1
         if count[0] == saves:
             os._exit(9)
 
-    checkpoint.Checkpoint.offer = offer
+    checkpoint.Checkpoint.save = save
 
 
 def fit(folder: str, method: str, state: str | None, shards: str = "shared") -> NeuralSurv:

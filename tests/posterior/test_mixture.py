@@ -159,7 +159,7 @@ def test_a_mixture_of_different_networks_in_a_file_is_refused(three, table, tmp_
 
 def test_a_fit_that_is_killed_at_its_second_mode_ends_with_the_same_bits(table, three, tmp_path, monkeypatch):
     state = tmp_path / "state"
-    plain = Checkpoint.offer
+    plain = Checkpoint.save
 
     def dies(self, snapshot, *, now=False):
         plain(self, snapshot, now=now)
@@ -167,7 +167,7 @@ def test_a_fit_that_is_killed_at_its_second_mode_ends_with_the_same_bits(table, 
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "offer", dies)
+        patch.setattr(Checkpoint, "save", dies)
         with pytest.raises(KeyboardInterrupt):
             fit(table, 3, checkpoint=state, checkpoint_seconds=0)
     assert {path.name for path in tmp_path.iterdir()} == {"state", "state.2"}

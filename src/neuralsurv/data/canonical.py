@@ -20,8 +20,8 @@ from neuralsurv.data.cohort import Cohort
 _DIGITS = 36
 
 
-def coarse(values: np.ndarray) -> np.ndarray:
-    """Return values rounded to about eleven significant digits, in binary.
+def coarse(values: np.ndarray, digits: int = _DIGITS) -> np.ndarray:
+    """Return values rounded to a number of binary digits; by default to about eleven decimal ones.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def coarse(values: np.ndarray) -> np.ndarray:
     True
     """
     fraction, exponent = np.frexp(values)
-    return np.asarray(np.ldexp(np.round(np.ldexp(fraction, _DIGITS)), exponent - _DIGITS))
+    return np.asarray(np.ldexp(np.round(np.ldexp(fraction, digits)), exponent - digits))
 
 
 def canonical_cohort(cohort: Cohort) -> Cohort:

@@ -1,4 +1,4 @@
-"""Fits of rows that do not fit into memory, or that many machines share: ``NeuralSurv.fit_stream``."""
+"""Fits of cohorts that do not fit into memory or are spread over many machines: ``NeuralSurv.fit_stream``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from neuralsurv.inference.stream.fit import StreamFitter
 from neuralsurv.inference.stream.modes import StreamedModes
 from neuralsurv.inference.stream.passes import OutcomeColumns, RowStream
 from neuralsurv.inference.stream.plan import StreamOptions
-from neuralsurv.inference.stream.processes import join_team
-from neuralsurv.inference.stream.snapshots import Keeper, NoKeeper
+from neuralsurv.inference.stream.processes import join_processes
+from neuralsurv.inference.stream.snapshots import NoCheckpoint, SnapshotStore
 from neuralsurv.memory import explained
 
 SHARDS = ("shared", "own")
 _SECONDS = 60.0
-# What a streamed fit holds grows with the network, and not with the rows.
+# The memory of a streamed fit grows with the network, and not with the number of rows.
 _MEMORY_ADVICE = "Use a smaller network (hidden=…), fewer directions=…, or a smaller batch_size."
 _IN_MEMORY = dict.fromkeys(
     ("network", "average", "neighbourhoods"),
@@ -70,10 +70,11 @@ class StreamedEstimator(SurvivalEstimator):
         scratch: str | os.PathLike[str] | None = None,
         shards: str = "shared",
     ) -> Self:
-        """Fit rows that come in batches; memory does not grow with their number.
+        """Fit the model to rows that are read in batches, in memory that does not grow with their number.
 
-        The network's features are learned by mini-batch training, it is linearised there, and the posterior comes
-        from sums over the rows. Under torchrun the processes share the rows. See the page on large cohorts.
+        The features of the network are learned by mini-batch training, the network is linearised there, and the
+        posterior follows from sums over the rows. Under torchrun the processes share the rows. See the page on large
+        cohorts.
 
         Parameters of the estimator that only `fit` uses, and arguments that another `method` uses, are refused.
 
@@ -81,43 +82,44 @@ class StreamedEstimator(SurvivalEstimator):
         ----------
         data : path, list of paths, iterable or callable
             Parquet files (a file, a folder, a pattern such as ``"folder/*.parquet"``), or batches of rows that can be
-            gone through several times: a list of data frames, an object that can be iterated over again, or a function
-            without arguments that returns an iterator. Three passes must see the same rows, in any order.
+            read several times: a list of data frames, an object that can be iterated over again, or a function without
+            arguments that returns an iterator. Three passes must see the same rows, in any order.
         time, event : str
             Columns of the outcome.
         entry, sample_weight : str, optional
-            Columns with late entry and row weights.
+            Columns of late entry and row weights.
         features : list of str, optional
             The covariates; all other columns if not given.
         method : {"auto", "exact", "mini-batch"}
-            How the posterior is found: by sweeps over all rows until the ELBO stands still, or by natural-gradient
-            steps on samples of them. ``"auto"`` sweeps up to 200,000 rows.
+            How the posterior is computed: by sweeps over all rows until the ELBO converges, or by natural-gradient
+            steps on mini-batches. ``"auto"`` sweeps up to 200,000 rows.
         training_passes : int, optional
-            Passes of feature learning; by default as many as show it 2 million rows, at least 1 and at most 50. 0
-            leaves the network at its random draw, as `fit` of fewer than 2,000 rows does.
+            Passes of feature learning; by default as many as it takes to process 2 million rows, at least 1 and at most
+            50. 0 leaves the network at its random draw, as `fit` does with fewer than 2,000 rows.
         passes : int, optional
             (mini-batch) Passes of the natural-gradient steps; 2 by default.
         batch_size : int, optional
-            (mini-batch) Rows of a natural-gradient step, of all processes together; a multiple of 256, 4096 by default.
+            (mini-batch) Rows per natural-gradient step, over all processes; a multiple of 256, 4096 by default.
         training_batch_size : int, optional
-            The same for a step of feature learning, 256 by default. Small steps learn more in a pass; with many
-            processes a step should hold at least 256 rows for each, or they wait for each other.
+            Rows per step of feature learning, 256 by default. Small batches learn more in a pass; with many processes a
+            batch should have at least 256 rows for each, so that none of them is idle.
         directions : int, optional
-            Largest number of directions of the network in which the posterior is worked out as a whole; across them
-            weights are independent. By default 200, and all of a network of up to 300 weights.
+            Largest number of directions of the weights in which the full posterior covariance is computed; across them
+            the weights are independent. By default 200, or all for a network of up to 300 weights.
         modes : int
-            How many modes the posterior lies around. Features are learned once for each, every time from another random
-            draw of the network, and predictions average over all of them: the work grows in proportion, for curves
-            closer to the truth and wider bands, which hold it more often.
+            Number of modes of the posterior. Features are learned once for each, from another random draw of the
+            network, and predictions average over all of them. The work grows in proportion; curves are closer to the
+            truth, and bands are wider and cover it more often.
         checkpoint : path, optional
-            A file that the state is saved to; if it is there, the fit goes on from it. Further modes have files of
-            their own, with ``.2``, ``.3`` and so on after this name.
+            File that the state is saved to; if it exists, the fit resumes from it. Further modes have files of their
+            own, with ``.2``, ``.3`` and so on appended to this name.
         checkpoint_seconds : float, optional
             Seconds between two saves; 60 by default.
         scratch : path, optional
-            Folder for the encoded rows, 8·(4 + columns) bytes a row; the system's for temporary files by default.
+            Folder for the encoded rows, 8·(4 + columns) bytes per row; by default the system's folder for temporary
+            files.
         shards : {"shared", "own"}
-            With several processes: whether all are given the same data and share it out, or each is given rows of its
+            With several processes: whether all are given the same data, which they share, or each is given rows of its
             own.
 
         Returns
@@ -142,28 +144,28 @@ class StreamedEstimator(SurvivalEstimator):
         options.check()
         one_of("shards", shards, SHARDS)
         _check_seconds(checkpoint_seconds, checkpoint)
-        self._refuse_idle(options, method)
+        self._refuse_ineffective(options, method)
         source = open_source(data)
         roles = OutcomeColumns(time, event, entry, sample_weight)
         columns = None if features is None else [*features, *roles.names.values()]
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
-        with join_team() as team:
-            # Without a seed of their own, processes would each draw another.
-            seeds = team.gather(seeds)[0]
-            stream = RowStream(source, roles, columns, team, shards == "own", self.verbose)
+        with join_processes() as processes:
+            # Without a random_state, every process would draw seeds of its own.
+            seeds = processes.gather(seeds)[0]
+            stream = RowStream(source, roles, columns, processes, shards == "own", self.verbose)
             survey, seen = stream.survey()
             plan = options.plan(survey.rows)
-            self._refuse_idle(options, "exact" if plan.exact else "mini-batch")
+            self._refuse_ineffective(options, "exact" if plan.exact else "mini-batch")
             encoding = stream.encoding(survey, seen, standardise=self.standardise)
             mode_seeds = _mode_seeds(int(seeds[0]), modes)
-            keepers: list[Keeper] = [NoKeeper() for _ in mode_seeds]
+            stores: list[SnapshotStore] = [NoCheckpoint() for _ in mode_seeds]
             if checkpoint is not None:
                 depends = {"settings": settings, "plan": plan, "columns": roles, "cohort": survey, "encoding": encoding}
-                keepers = [
+                stores = [
                     Checkpoint(
                         os.fspath(checkpoint) + (f".{number}" if number > 1 else ""),
                         fingerprint(**depends, rows=seen, seed=seed),
-                        team,
+                        processes,
                         every=_SECONDS if checkpoint_seconds is None else checkpoint_seconds,
                     )
                     for number, seed in enumerate(mode_seeds, 1)
@@ -174,17 +176,17 @@ class StreamedEstimator(SurvivalEstimator):
                 closing(stream.pack(survey, seen, encoding, int(seeds[0]), folder)) as rows,
             ):
                 fits = []
-                for number, (seed, keeper) in enumerate(zip(mode_seeds, keepers, strict=True), 1):
+                for number, (seed, store) in enumerate(zip(mode_seeds, stores, strict=True), 1):
                     label = f" (mode {number} of {modes})" if modes > 1 else ""
                     width = len(encoding.outputs)
-                    fitter = StreamFitter(rows, survey, width, plan, seed, team, keeper, self.verbose, label)
+                    fitter = StreamFitter(rows, survey, width, plan, seed, processes, store, self.verbose, label)
                     fits.append(fitter.fit(settings))
         result = StreamedModes(tuple(fits), survey.weighted_events)
         self.fitted_ = _fitted(result, survey, encoding, roles, int(seeds[1]))
         self.fitted_.diagnostics.warn(stacklevel=2)
         return self
 
-    def _refuse_idle(self, options: StreamOptions, method: str) -> None:
+    def _refuse_ineffective(self, options: StreamOptions, method: str) -> None:
         """Refuse parameters and options that a streamed fit by this method does not use."""
         self._refuse_unused(_IN_MEMORY)
         options.check_method(method)
@@ -209,7 +211,8 @@ def _mode_seeds(seed: int, modes: int) -> list[int]:
 def _fitted(result: StreamedModes, survey: Survey, encoding: Encoding, roles: OutcomeColumns, draw_seed: int) -> Fitted:
     return Fitted(
         posterior=result.posterior,
-        phi_prior=result.phi_prior,
+        # φ is fixed, so the posterior is the prior.
+        phi_prior=result.fits[0].posterior.phi,
         encoding=encoding,
         time_scale=survey.last_time,
         times=thinned(survey.times.time),

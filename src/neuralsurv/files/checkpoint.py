@@ -1,7 +1,7 @@
-"""Checkpoints of streamed fits: one file, replaced as a whole, that says which fit it belongs to.
+"""Checkpoints of streamed fits: one file, replaced atomically, that identifies the fit it belongs to.
 
-It is a safetensors file like that of a model, with the same digest against damage, and holds no code. A fit that goes
-on from it ends where it would have ended, to the last bit if nothing else has changed.
+It is a safetensors file like that of a model, with the same digest against damage, and holds no code. A fit that is
+resumed from it ends where it would have ended, to the last bit if nothing else has changed.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from torch import Tensor
 
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.format import Fields, read, write
-from neuralsurv.inference.stream.processes import Team
+from neuralsurv.inference.stream.processes import ProcessGroup
 from neuralsurv.inference.stream.snapshots import Snapshot
 
 _KIND = "checkpoint"
 _CONSTANT = "constant:"
 # Sums over another number of processes are rounded differently.
 _ROUNDING = 1e-9
-# Longer arrays and lists of words are told apart by a few numbers, or a digest.
+# Longer arrays and lists of words are represented by a few numbers, or a digest.
 _LONGEST = 1000
 
 
 class Checkpoint:
-    """Saves snapshots of a fit to a file, and gives back the one that is there.
+    """Saves snapshots of a fit to a file, and resumes from the one that is there.
 
     Parameters
     ----------
     path : path
-        The file. In a team only process 0 reads and writes it.
+        The file. Only process 0 reads and writes it.
     fingerprint : dict of str to plain value
-        What tells this fit from others: data and choices. A file of another fit is refused.
-    team : Team
+        What identifies the fit: its data and settings. A file of another fit is refused.
+    processes : ProcessGroup
         The processes of the fit.
     every : float
         Seconds between two saves.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], fingerprint: dict[str, Any], team: Team, *, every: float = 60.0
+        self, path: str | os.PathLike[str], fingerprint: dict[str, Any], processes: ProcessGroup, *, every: float = 60.0
     ) -> None:
         self._path = Path(path)
         self._fingerprint = fingerprint
-        self._team = team
+        self._processes = processes
         self._every = every
         self._saved = time.monotonic()
         self.constants: dict[str, Tensor] = {}
@@ -61,12 +61,12 @@ class Checkpoint:
 
     def _read(self) -> Snapshot | None:
         problem, found = "", None
-        if self._team.rank == 0:
+        if self._processes.rank == 0:
             try:
                 found = self._opened()
             except (InputError, StorageError) as error:
                 problem = str(error)
-        problem, found, constants = self._team.gather((problem, found, self.constants))[0]
+        problem, found, constants = self._processes.gather((problem, found, self.constants))[0]
         if problem:
             raise InputError(problem)
         self.constants = constants
@@ -78,7 +78,6 @@ class Checkpoint:
         if not self._path.exists():
             return None
         raw, arrays = read(self._path)
-        header = Fields(raw, "header")
         if raw.get("kind") != _KIND:
             raise InputError(f"{str(self._path)!r} is not a checkpoint of a fit; name another file.")
         differs = _difference("", raw.get("fingerprint"), self._fingerprint)
@@ -86,34 +85,25 @@ class Checkpoint:
             name, theirs, ours = differs
             raise InputError(
                 f"the checkpoint {str(self._path)!r} belongs to another fit: {name} is {shortened(theirs)} there and "
-                f"{shortened(ours)} here. Name another file, or delete it to start anew."
+                f"{shortened(ours)} here. Name another file, or delete it to start again."
             )
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         self.constants = {
             name.removeprefix(_CONSTANT): tensor for name, tensor in tensors.items() if name.startswith(_CONSTANT)
         }
-        numbers = header.table("numbers")
-        return Snapshot(
-            header.text("stage"),
-            {name: numbers.number(name) for name in numbers.names()},
-            {name: tensor for name, tensor in tensors.items() if not name.startswith(_CONSTANT)},
-        )
+        state = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CONSTANT)}
+        return Snapshot(Fields(raw, "header").text("stage"), state)
 
-    def resumed(self, stage: str) -> Snapshot | None:
-        """Return the snapshot that this fit starts from, if it is one of `stage`."""
+    def resume(self, stage: str) -> Snapshot | None:
+        """Return the snapshot that this fit resumes from, if it is one of `stage`."""
         return self._found if self._found is not None and self._found.stage == stage else None
 
-    def offer(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
+    def save(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
         """Save a snapshot if the last is old enough, or `now`."""
-        if self._team.rank != 0 or (not now and time.monotonic() - self._saved < self._every):
+        if self._processes.rank != 0 or (not now and time.monotonic() - self._saved < self._every):
             return
         state = snapshot()
-        header = {
-            "kind": _KIND,
-            "stage": state.stage,
-            "numbers": {name: value for name, value in state.numbers.items() if value == value},
-            "fingerprint": self._fingerprint,
-        }
+        header = {"kind": _KIND, "stage": state.stage, "fingerprint": self._fingerprint}
         constants = {f"{_CONSTANT}{name}": tensor for name, tensor in self.constants.items()}
         arrays = {name: tensor.numpy() for name, tensor in {**state.tensors, **constants}.items()}
         write(self._path, header, arrays)
@@ -121,9 +111,9 @@ class Checkpoint:
 
 
 def fingerprint(**parts: Any) -> dict[str, Any]:
-    """Return what tells one fit from another, in plain values.
+    """Return what identifies a fit, in plain values.
 
-    Every field of every dataclass is in it, so that one that is added later cannot be forgotten.
+    Every field of every dataclass is included, so that one that is added later cannot be forgotten.
 
     Parameters
     ----------
@@ -133,8 +123,8 @@ def fingerprint(**parts: Any) -> dict[str, Any]:
     Examples
     --------
     >>> from neuralsurv.files.checkpoint import fingerprint
-    >>> from neuralsurv.data.stream.tally import Tally
-    >>> fingerprint(rows=Tally(3, 4, 5), seed=0)
+    >>> from neuralsurv.data.stream.row_digest import RowDigest
+    >>> fingerprint(rows=RowDigest(3, 4, 5), seed=0)
     {'rows': {'rows': 3, 'content': 4, 'order': 5}, 'seed': 0}
     """
     return {name: _plain(value) for name, value in parts.items()}
@@ -143,38 +133,39 @@ def fingerprint(**parts: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist()) if value.size <= _LONGEST else _summary(value)
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, tuple | list):
-        if len(value) > _LONGEST and all(isinstance(item, str) for item in value):
+    match value:
+        case np.ndarray():
+            return _plain(value.tolist()) if value.size <= _LONGEST else _summary(value)
+        case np.generic():
+            return _plain(value.item())
+        case [str(), *_] if len(value) > _LONGEST:
             return hashlib.sha256(repr(tuple(value)).encode("utf-8")).hexdigest()
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        # A file holds finite numbers only.
-        return str(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise TypeError(f"a value of type {type(value).__name__} cannot tell fits apart.")
+        case tuple() | list():
+            return [_plain(item) for item in value]
+        case float() if not math.isfinite(value):
+            # A file holds finite numbers only.
+            return str(value)
+        case None | bool() | int() | float() | str():
+            return value
+    raise TypeError(f"a value of type {type(value).__name__} cannot be part of a fingerprint.")
 
 
 def _summary(values: np.ndarray) -> list[float]:
-    """Return a few numbers that tell long arrays apart, by their values and by the places of these."""
+    """Return a few numbers that differ between long arrays of other values, or of the same in other places."""
     weights = np.random.default_rng(len(values)).uniform(1, 2, size=(2, len(values)))
     return [float(len(values)), float(values.sum()), *(weights @ values).tolist()]
 
 
 def _difference(name: str, theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:
     """Return where two fingerprints differ first: the name, and what is there and here."""
-    pairs: list[tuple[str, Any, Any]] = []
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        every = [*ours, *(key for key in theirs if key not in ours)]
-        pairs = [(f"{name}.{key}" if name else key, theirs.get(key), ours.get(key)) for key in every]
-    elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
-        pairs = [(f"{name}[{place}]", a, b) for place, (a, b) in enumerate(zip(theirs, ours, strict=True))]
-    elif isinstance(theirs, float) and isinstance(ours, float):
-        return None if np.isclose(theirs, ours, rtol=_ROUNDING, atol=0.0) else (name, theirs, ours)
-    else:
-        return None if type(theirs) is type(ours) and theirs == ours else (name, theirs, ours)
+    match theirs, ours:
+        case dict(), dict():
+            every = [*ours, *(key for key in theirs if key not in ours)]
+            pairs = [(f"{name}.{key}" if name else key, theirs.get(key), ours.get(key)) for key in every]
+        case list(), list() if len(theirs) == len(ours):
+            pairs = [(f"{name}[{place}]", a, b) for place, (a, b) in enumerate(zip(theirs, ours, strict=True))]
+        case float(), float():
+            return None if np.isclose(theirs, ours, rtol=_ROUNDING, atol=0.0) else (name, theirs, ours)
+        case _:
+            return None if type(theirs) is type(ours) and theirs == ours else (name, theirs, ours)
     return next((found for pair in pairs if (found := _difference(*pair)) is not None), None)

@@ -1,4 +1,4 @@
-"""How many threads torch may use: small tensors are handled faster by one than by a team that has to meet."""
+"""The number of threads of torch: work on small tensors is faster with one, which has nothing to synchronise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threading import Event, Lock, Thread, local
 import torch
 
 # Below this many numbers in the largest tensor of a step, one thread was faster than two on every problem tried.
-_WORTH_A_TEAM = 2_000_000
+_WORTH_SEVERAL_THREADS = 2_000_000
 
 
 class _Here(local):
@@ -38,7 +38,7 @@ def threads_for(numbers: int) -> Iterator[None]:
     numbers : int
         Size of the largest tensor of the work inside.
     """
-    if numbers >= _WORTH_A_TEAM:
+    if numbers >= _WORTH_SEVERAL_THREADS:
         yield
         return
     if _here.blocks == 0:

@@ -91,7 +91,7 @@ def test_only_the_columns_that_are_asked_for_are_read(folder):
 def test_what_is_no_source_is_refused(tmp_path):
     with pytest.raises(InputError, match="there is no Parquet file"):
         open_source(tmp_path / "nothing.parquet")
-    with pytest.raises(InputError, match="is a generator, which can be gone through only once"):
+    with pytest.raises(InputError, match="is a generator, which can be read only once"):
         open_source(frame for frame in [TABLE])
     with pytest.raises(InputError, match="data of type int is not understood"):
         open_source(3)

@@ -7,7 +7,7 @@ import pytest
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.stream import survey
-from neuralsurv.data.stream.survey import ColumnFacts, MomentTaker, Surveyor, nothing_seen
+from neuralsurv.data.stream.survey import ColumnFacts, MomentAccumulator, SurveyAccumulator, nothing_seen
 from neuralsurv.errors import InputError
 
 ROWS = 300
@@ -38,15 +38,15 @@ def streamed(table, outcome, ends, *, standardise=True):
     parts = [slice(a, b) for a, b in zip([0, *ends], [*ends, len(table)], strict=True)]
     surveys, moments = [], []
     for part in parts:
-        surveyor = Surveyor()
-        surveyor.add(table[part], outcome.select(part))
-        surveys.append(surveyor.finish())
+        accumulator = SurveyAccumulator()
+        accumulator.add(table[part], outcome.select(part))
+        surveys.append(accumulator.finish())
     found = sum(surveys, nothing_seen())
     for part in parts:
-        taker = MomentTaker(found)
-        taker.add(table[part], outcome.select(part))
-        moments.append(taker.found)
-    return found, taker.encoding(sum(moments[1:], moments[0]), standardise=standardise)
+        moments_of = MomentAccumulator(found)
+        moments_of.add(table[part], outcome.select(part))
+        moments.append(moments_of.found)
+    return found, moments_of.encoding(sum(moments[1:], moments[0]), standardise=standardise)
 
 
 @pytest.mark.parametrize("ends", [[], [1, 2, 90], [150], [37, 100, 200, 299]])
@@ -113,12 +113,12 @@ def test_batches_that_do_not_fit_together_are_refused(monkeypatch):
     with pytest.raises(InputError, match="column 'x' has more than 3 different values"):
         facts(["a", "b"]) + facts(["c", "d"])
     one = Outcome.from_arrays([1.0], [1])
-    surveyor = Surveyor()
-    surveyor.add(pd.DataFrame({"x": [1.0]}), one)
+    accumulator = SurveyAccumulator()
+    accumulator.add(pd.DataFrame({"x": [1.0]}), one)
     with pytest.raises(InputError, match="1 covariates in one and 2 in another"):
-        surveyor.add(pd.DataFrame({"x": [1.0], "y": [2.0]}), one)
+        accumulator.add(pd.DataFrame({"x": [1.0], "y": [2.0]}), one)
     with pytest.raises(InputError, match="no column is left for the covariates"):
-        Surveyor().add(pd.DataFrame(index=[0]), one)
+        SurveyAccumulator().add(pd.DataFrame(index=[0]), one)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_batches_that_do_not_fit_together_are_refused(monkeypatch):
     ],
 )
 def test_cohorts_from_which_nothing_can_be_learned_are_refused(event, weight, message):
-    surveyor = Surveyor()
+    accumulator = SurveyAccumulator()
     if event:
         outcome = Outcome.from_arrays(np.ones(len(event)), event, weight=weight)
-        surveyor.add(pd.DataFrame({"x": np.arange(len(event))}), outcome)
+        accumulator.add(pd.DataFrame({"x": np.arange(len(event))}), outcome)
     with pytest.raises(InputError, match=message):
-        surveyor.finish().check_fittable()
+        accumulator.finish().check_fittable()

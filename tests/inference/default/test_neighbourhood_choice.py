@@ -11,10 +11,12 @@ from sksurv.nonparametric import nelson_aalen_estimator
 from torch import Tensor
 
 from inference.problems import simulated
+from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.default import fit as additive_fit
 from neuralsurv.inference.default import neighbourhood_choice
-from neuralsurv.inference.default.fit import fit_additive
+from neuralsurv.inference.default.fit import fit_default
 from neuralsurv.inference.default.neighbourhood_choice import choose_neighbourhoods, cumulative_hazard, find_relevance
+from neuralsurv.inference.default.settings import Ablation, DefaultSettings
 from neuralsurv.model.neighbourhoods import proximity
 
 
@@ -22,7 +24,7 @@ def normal(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def cohort(rows: int, covariates: int = 4, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def cohort(rows: int, covariates: int = 4, seed: int = 0) -> Cohort:
     """The hazard depends on the first two covariates together (on the sign of their product), and on no other."""
     x = normal(rows, covariates, seed=seed)
     rng = np.random.default_rng(seed)
@@ -31,7 +33,7 @@ def cohort(rows: int, covariates: int = 4, seed: int = 0) -> tuple[Tensor, Tenso
     end = torch.from_numpy(rng.exponential(2, rows))
     scale = float(torch.minimum(time, end).max())
     one = torch.ones(rows, dtype=torch.float64)
-    return torch.minimum(time, end) / scale, time <= end, 0 * one, one, x
+    return Cohort(torch.minimum(time, end) / scale, time <= end, 0 * one, one, x)
 
 
 # ---------------------------------------------------------------------------------------------------------- hazard
@@ -42,15 +44,14 @@ def test_the_hazard_of_all_rows_is_that_of_nelson_and_aalen() -> None:
     time, event = rng.integers(1, 12, 60).astype(float), rng.random(60) < 0.6
     at, steps = nelson_aalen_estimator(event, time)
     expected = np.array([steps[np.searchsorted(at, t, side="right") - 1] for t in time])
-    zero, one = torch.zeros(60).double(), torch.ones(60).double()
-    found = cumulative_hazard(torch.from_numpy(time), torch.from_numpy(event), zero, one)
+    found = cumulative_hazard(Cohort.of(time, event, np.zeros(60), np.ones(60), np.zeros((60, 0))))
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
 
 
 def test_late_entry_and_weights_in_the_hazard_of_all_rows() -> None:
     rows = simulated(50, entry=True, weight=True, seed=3)
-    time, event, entry, weight, _ = rows.arguments
-    found = cumulative_hazard(time, event, entry, weight)
+    time, event, entry, weight = rows.time, rows.event, rows.entry, rows.weight
+    found = cumulative_hazard(rows)
     for k in range(50):
         total = 0.0
         for t in sorted({float(t) for t in time[event]}):
@@ -66,9 +67,10 @@ def test_late_entry_and_weights_in_the_hazard_of_all_rows() -> None:
 
 
 def test_scores_have_mean_0_and_variance_1_and_do_not_see_outliers() -> None:
-    time, event, entry, weight, x = cohort(600)
+    rows = cohort(600)
+    x = rows.x
     x[0, 0] = 1e6
-    near = choose_neighbourhoods(time, event, entry, weight, x, count=30, seed=0)
+    near = choose_neighbourhoods(rows, count=30, seed=0)
     scores = near.scores(x)
     assert float(scores.abs().max()) < math.sqrt(3) + 1e-9
     torch.testing.assert_close(scores.mean(0), torch.zeros(4).double(), rtol=0, atol=0.01)
@@ -112,25 +114,25 @@ def test_the_evidence_is_the_one_that_is_written_out(monkeypatch: pytest.MonkeyP
 
 
 def test_covariates_that_matter_are_told_from_those_that_do_not() -> None:
-    time, event, entry, weight, x = cohort(1200)
-    relevance = choose_neighbourhoods(time, event, entry, weight, x, count=50, seed=0).relevance
+    relevance = choose_neighbourhoods(cohort(1200), count=50, seed=0).relevance
     assert float(relevance[:2].min()) > 3 * float(relevance[2:].max())
 
 
 def test_columns_have_mean_0_and_together_a_variance_of_1() -> None:
-    time, event, entry, weight, x = cohort(500)
     weight = torch.arange(1, 501).double()
-    near = choose_neighbourhoods(time, event, entry, weight, x, count=60, seed=0)
+    rows = replace(cohort(500), weight=weight)
+    near = choose_neighbourhoods(rows, count=60, seed=0)
     share = weight / weight.sum()
-    columns = near.columns(x)
+    columns = near.columns(rows.x)
     torch.testing.assert_close(share @ columns, torch.zeros(near.size).double(), rtol=0, atol=1e-10)
     assert float((share @ columns.square()).sum()) == pytest.approx(1, abs=1e-10)
 
 
 def test_with_all_rows_as_centres_the_columns_are_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbourhood_choice, "_LEAST_SHARE", 0.0)
-    time, event, entry, weight, x = cohort(80)
-    near = choose_neighbourhoods(time, event, entry, weight, x, count=80, seed=0)
+    rows = cohort(80)
+    x = rows.x
+    near = choose_neighbourhoods(rows, count=80, seed=0)
     columns = near.columns(x) + near.mean
     kernel = proximity(near.scores(x), near.scores(x), near.relevance)
     gram = columns @ columns.T
@@ -145,30 +147,35 @@ def low_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(additive_fit, "_ROWS_FOR_NEIGHBOURHOODS", (300, 50_000))
 
 
-FEW = replace(DEFAULT, neighbourhoods=60, average=False)
+FEW = DefaultSettings(neighbourhoods=60, average=False)
+WITHOUT_PAIRS = Ablation(pairs=False)
 
 
 @pytest.mark.usefixtures("low_bar")
 def test_a_fit_of_many_rows_has_them_in_place_of_the_network() -> None:
-    found = fit_additive(*cohort(300), FEW, seed=0)
+    found = fit_default(cohort(300), FEW, seed=0)
     network = found.likelihood.network
     assert network.near is not None
     assert len(network.near.centres) == 60
     assert network.inner is None
     assert not network.pairs
     names = ["covariates", "neighbourhoods", "trend", "bumps", "changes", "changes of neighbourhoods"]
-    assert list(found.scales) == names
+    assert [group.name for group in found.prior.groups] == names
     assert found.prior.unit[: network.linear_size - 1].min() == 1
 
 
 @pytest.mark.usefixtures("low_bar")
 @pytest.mark.parametrize(
-    ("rows", "covariates", "choices"),
-    [(299, 4, FEW), (300, 65, replace(FEW, hidden=(2,), pairs=False)), (300, 4, replace(FEW, neighbourhoods=0))],
+    ("rows", "covariates", "settings"),
+    [
+        (299, 4, FEW),
+        (300, 65, replace(FEW, hidden=(2,), ablation=WITHOUT_PAIRS)),
+        (300, 4, replace(FEW, neighbourhoods=0)),
+    ],
     ids=["few rows", "many covariates", "not wanted"],
 )
-def test_where_there_are_none(rows, covariates, choices) -> None:
-    found = fit_additive(*cohort(rows, covariates), replace(choices, hidden=(2,)), seed=0)
+def test_where_there_are_none(rows, covariates, settings) -> None:
+    found = fit_default(cohort(rows, covariates), replace(settings, hidden=(2,)), seed=0)
     assert found.likelihood.network.near is None
     assert found.likelihood.network.inner.hidden == (2,)
 
@@ -177,6 +184,6 @@ def test_where_there_are_none(rows, covariates, choices) -> None:
 def test_an_effect_that_only_a_neighbourhood_shows_is_found() -> None:
     """Only the sign of a product matters; the score must see it, against a fit of the main effects alone."""
     rows = cohort(700, seed=4)
-    near = fit_additive(*rows, FEW, seed=0)
-    main = fit_additive(*rows, replace(FEW, neighbourhoods=0, hidden=(), pairs=False), seed=0)
+    near = fit_default(rows, FEW, seed=0)
+    main = fit_default(rows, replace(FEW, neighbourhoods=0, hidden=(), ablation=WITHOUT_PAIRS), seed=0)
     assert near.top.score > main.top.score + 20

@@ -6,7 +6,7 @@ import torch
 
 from inference.problems import fitted, problem_of, simulated
 from neuralsurv.inference.optimise.anderson import Anderson
-from neuralsurv.inference.paper import cavi, mode
+from neuralsurv.inference.paper import acceleration, cavi, mode, updates
 from neuralsurv.inference.paper.elbo import elbo
 from neuralsurv.inference.paper.mean_search import search_mean, slope_of_mean
 from neuralsurv.model.augmentation import latent_intensity, log_sigmoid_bound
@@ -85,21 +85,19 @@ class TestMeanSearch:
         linearised = linearise(problem, start.theta)
         solver = PrimalSolver(linearised.rows, problem.weight_prior.precision)
         state = cavi.start(problem, linearised, start.theta, start.phi)
-        gaussian = cavi.sweep(problem, linearised, solver, state).theta
+        gaussian = updates.sweep(problem, linearised, solver, state).theta
         random = torch.Generator().manual_seed(2)
         v = 0.1 + 2 * torch.rand(len(linearised.offset), generator=random, dtype=torch.float64)
         return problem, linearised, solver.coordinates(gaussian), v
 
     @staticmethod
-    def search(problem, linearised, coordinates, v, tolerance=1e-12):
-        return search_mean(
-            problem, coordinates, linearised.offset, v, lambda m: cavi.update_phi(problem, m, v), tolerance
-        )
+    def search(problem, linearised, chart, v, tolerance=1e-12):
+        return search_mean(problem, chart, linearised.offset, v, lambda m: updates.update_phi(problem, m, v), tolerance)
 
     def test_slope_against_automatic_differentiation(self, somewhere):
-        problem, linearised, coordinates, v = somewhere
-        m = linearised.offset + coordinates.rows.times(coordinates.place)
-        phi = cavi.update_phi(problem, m, v)
+        problem, linearised, chart, v = somewhere
+        m = linearised.offset + chart.rows.times(chart.place)
+        phi = updates.update_phi(problem, m, v)
         place = m.clone().requires_grad_()
         s = torch.sqrt(place**2 + v)
         events = problem.points.events
@@ -122,7 +120,7 @@ class TestMeanSearch:
         def bound(theta):
             place = linearised.offset + linearised.rows.times(theta)
             square = float((problem.weight_prior.precision * theta**2).sum()) / 2
-            return elbo(problem, place, v, cavi.update_phi(problem, place, v), square)
+            return elbo(problem, place, v, updates.update_phi(problem, place, v), square)
 
         best = bound(mean)
         assert best > bound(coordinates.place) + 1e-3
@@ -150,13 +148,11 @@ def test_coordinates_of_every_solver_tell_the_same():
         DualSolver(linearised.rows, problem.weight_prior.precision),
         low_rank_solver(linearised.rows, problem.weight_prior.precision),
     ):
-        after = cavi.sweep(problem, linearised, solver, state)
-        coordinates = solver.coordinates(after.theta)
-        torch.testing.assert_close(
-            linearised.offset + coordinates.rows.times(coordinates.place), after.m, rtol=1e-8, atol=1e-8
-        )
-        rows = coordinates.rows.dense()
-        variance = (rows @ torch.cholesky_inverse(coordinates.factor) * rows).sum(1)
+        after = updates.sweep(problem, linearised, solver, state)
+        chart = solver.chart(after.theta)
+        torch.testing.assert_close(linearised.offset + chart.rows.times(chart.place), after.m, rtol=1e-8, atol=1e-8)
+        rows = chart.rows.dense()
+        variance = (rows @ torch.cholesky_inverse(chart.factor) * rows).sum(1)
         torch.testing.assert_close(variance, after.v, rtol=1e-7, atol=1e-9)
         found.append(TestMeanSearch.search(problem, linearised, coordinates, after.v))
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
@@ -168,7 +164,7 @@ def test_a_search_that_does_not_help_is_taken_back(monkeypatch, wrong):
     problem, start = problem_at_its_mode((4,), "tanh", 0.3)
     options = {"tolerance": 1e-6, "max_sweeps": 3000}
     _, plain, _ = fitted(problem, start.theta, start.phi, accelerate=False, **options)
-    monkeypatch.setattr(cavi, "search_mean", lambda problem, coordinates, offset, *others: offset * 0 + wrong)
+    monkeypatch.setattr(acceleration, "search_mean", lambda problem, chart, offset, *others: offset * 0 + wrong)
     _, state, info = fitted(problem, start.theta, start.phi, accelerate=True, **options)
     assert info.converged
     assert np.diff(info.elbo).min() >= -1e-9 * abs(info.elbo[-1])

@@ -8,7 +8,16 @@ from torch.distributions import Gamma as TorchGamma
 from torch.distributions import kl_divergence
 
 from inference.augmented_bound import Factors, augmented_elbo
-from inference.problems import constant, double, fitted, intricate, problem_of, simulated
+from inference.problems import (
+    baseline_exposure,
+    constant,
+    double,
+    event_weight,
+    fitted,
+    intricate,
+    problem_of,
+    simulated,
+)
 from neuralsurv.inference.paper import mode
 from neuralsurv.inference.paper.elbo import elbo, gamma_divergence
 from neuralsurv.model.prior import Gamma
@@ -31,13 +40,13 @@ def test_equals_the_exact_evidence_of_the_exponential_model(rho, dressed):
     # With σ(g) = 1 nothing is latent, and the bound is tight: the evidence has a closed form.
     rows = simulated(30, entry=dressed, weight=dressed, seed=1)
     problem = constant(rows, 40.0, rho=rho, phi_prior=(1.3, 0.8))
-    shape = 1.3 + rows.events
+    shape = 1.3 + event_weight(rows)
     exact = (
         float((rows.weight * (rho - 1) * torch.log(rows.time))[rows.event].sum())
         + 1.3 * math.log(0.8)
         - gammaln(1.3)
         + gammaln(shape)
-        - shape * math.log(0.8 + rows.exposure(rho))
+        - shape * math.log(0.8 + baseline_exposure(rows, rho))
     )
     _, _, info = fitted(problem, torch.zeros(1, dtype=torch.float64))
     assert info.elbo[-1] == pytest.approx(exact, abs=1e-10)

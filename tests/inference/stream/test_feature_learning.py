@@ -7,15 +7,13 @@ import pytest
 import torch
 
 from inference.problems import problem_of, simulated
-from inference.stream.test_natural_gradient import Kept, KilledError
-from inference.streamed_problems import COHORT, pack
+from inference.streamed_problems import COHORT, Kept, KilledError, pack
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.paper import mode
 from neuralsurv.inference.stream import feature_learning as learning
-from neuralsurv.inference.stream.feature_learning import Objective, Training, _Adam, learn_features
-from neuralsurv.inference.stream.packed_rows import RowBatch
-from neuralsurv.inference.stream.processes import Alone
-from neuralsurv.inference.stream.snapshots import NoKeeper
+from neuralsurv.inference.stream.feature_learning import FeatureTraining, Objective, _Adam, learn_features
+from neuralsurv.inference.stream.processes import ProcessGroup
+from neuralsurv.inference.stream.snapshots import NoCheckpoint
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.network import MLP
 from neuralsurv.model.quadrature import GaussLegendre, RandomLog
@@ -37,12 +35,19 @@ def objective(network, phi=1.7, rule=lambda number, block: RULE):
     return Objective(network, Constant(0.5), rule, torch.full((network.size,), 2.0, dtype=torch.float64), phi)
 
 
-def train(rows, network, passes, *, rate=0.05, phi=1.7, keeper=None, report=lambda *_: None):
+def train(rows, network, passes, *, rate=0.05, phi=1.7, checkpoint=None, report=lambda *_: None):
     """Train in two steps a pass, too few for noise."""
     start = network.initial(torch.Generator().manual_seed(0))
-    training = Training(passes, 2, rate, seed=0)
+    training = FeatureTraining(passes, 2, rate, seed=0)
     return learn_features(
-        objective(network, phi), rows, Alone(), start, len(COHORT.time), training, keeper or NoKeeper(), report
+        objective(network, phi),
+        rows,
+        ProcessGroup(),
+        start,
+        len(COHORT.time),
+        training,
+        checkpoint or NoCheckpoint(),
+        report,
     )
 
 
@@ -54,10 +59,12 @@ def many():
     packed.close()
 
 
-def train_many(many, network, passes, *, blocks=1, rate=0.05, keeper=None):
+def train_many(many, network, passes, *, blocks=1, rate=0.05, checkpoint=None):
     start = network.initial(torch.Generator().manual_seed(0))
-    training = Training(passes, blocks, rate, seed=0)
-    return learn_features(objective(network, HIGH), many, Alone(), start, 4000, training, keeper or NoKeeper())
+    training = FeatureTraining(passes, blocks, rate, seed=0)
+    return learn_features(
+        objective(network, HIGH), many, ProcessGroup(), start, 4000, training, checkpoint or NoCheckpoint()
+    )
 
 
 @contextmanager
@@ -71,15 +78,14 @@ def without_noise():
 def test_the_gradient_of_a_batch_is_that_of_its_value():
     network = MLP(3, (4,), "tanh")
     theta = network.initial(torch.Generator().manual_seed(1))
-    batch = RowBatch(*COHORT.arguments)
     given = objective(network)
-    sums = given.batch(batch, RULE, theta)
+    sums = given.batch(COHORT, RULE, theta)
     for place in (0, 7, 20):
         ends = []
         for sign in (1, -1):
             moved = theta.clone()
             moved[place] += sign * 1e-5
-            value = given.batch(batch, RULE, moved)
+            value = given.batch(COHORT, RULE, moved)
             ends.append(float(value[0] + 1.7 * value[1]))
         assert float(sums[2 + place]) == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5, abs=1e-6)
 
@@ -98,7 +104,7 @@ def test_with_a_linear_g_training_ends_at_the_mode_that_the_direct_search_finds(
 def test_steps_lower_the_objective_and_are_reported(rows):
     values = []
     train(rows, MLP(3, (4,), "tanh"), 30, report=lambda step, total, value: values.append((step, total, value)))
-    steps = Training(30, 2, 0.05, 0).steps(rows.blocks)
+    steps = FeatureTraining(30, 2, 0.05, 0).steps(rows.blocks)
     assert [value[:2] for value in values] == [(k + 1, steps) for k in range(steps)]
     assert values[-1][2] < values[0][2] - 0.1
 
@@ -122,18 +128,18 @@ def test_training_that_is_killed_and_goes_on_ends_with_the_same_bits(rows):
     expected = train(rows, network, 4)
     dying = Kept(dies_after=5)
     with pytest.raises(KilledError):
-        train(rows, network, 4, keeper=dying)
-    assert torch.equal(train(rows, network, 4, keeper=Kept(dying.snapshots[-1])), expected)
+        train(rows, network, 4, checkpoint=dying)
+    assert torch.equal(train(rows, network, 4, checkpoint=Kept(dying.snapshots[-1])), expected)
 
 
 def test_noise_has_the_variance_that_the_rows_leave(many):
     """Adam's squares tell the information: it is that of the gradients of single rows, added up."""
     network, kept = MLP(20, (), "tanh"), Kept()
     given = objective(network, HIGH)
-    train_many(many, network, 30, keeper=kept)
+    train_many(many, network, 30, checkpoint=kept)
     found = kept.snapshots[-1]
-    theta, square, step = found.tensors["theta"], found.tensors["adam_square"], int(found.numbers["step"])
-    each = [given.batch(RowBatch(*MANY.take(torch.tensor([k])).arguments), RULE, theta)[2:] for k in range(4000)]
+    theta, square, step = found.tensors["theta"], found.tensors["square"], int(found.tensors["step"])
+    each = [given.batch(MANY.take(torch.tensor([k])), RULE, theta)[2:] for k in range(4000)]
     information = torch.stack(each).var(0) * 4000
     drawn = torch.stack(
         [_Adam(step, theta, theta, square, 0.0).drawn(given.precision, 4000, 50, seed) for seed in range(2000)]
@@ -147,7 +153,7 @@ def test_noise_has_the_variance_that_the_rows_leave(many):
 def test_noise_keeps_a_wide_network_from_learning_the_rows_by_heart(many):
     network = MLP(20, (32,), "tanh")
     given = objective(network, HIGH)
-    fresh = RowBatch(*simulated(4000, covariates=20, seed=7).arguments)
+    fresh = simulated(4000, covariates=20, seed=7)
 
     def loss(theta):
         event, exposure = given.batch(fresh, RULE, theta)[:2]
@@ -162,7 +168,7 @@ def test_noise_keeps_a_wide_network_from_learning_the_rows_by_heart(many):
 @pytest.mark.parametrize(("blocks", "batches"), [(11, 7), (10, 8)])
 def test_with_few_batches_a_pass_there_is_no_noise(many, blocks, batches):
     network = MLP(20, (4,), "tanh")
-    assert Training(1, blocks, 0.05, 0).steps(many.blocks) == batches
+    assert FeatureTraining(1, blocks, 0.05, 0).steps(many.blocks) == batches
     found = train_many(many, network, 3, blocks=blocks)
     with without_noise():
         plain = train_many(many, network, 3, blocks=blocks)
@@ -176,8 +182,8 @@ def test_noisy_training_that_is_killed_and_goes_on_ends_with_the_same_bits(many)
         assert not torch.equal(expected, train_many(many, network, 2))
     dying = Kept(dies_after=100)
     with pytest.raises(KilledError):
-        train_many(many, network, 2, keeper=dying)
-    assert torch.equal(train_many(many, network, 2, keeper=Kept(dying.snapshots[-1])), expected)
+        train_many(many, network, 2, checkpoint=dying)
+    assert torch.equal(train_many(many, network, 2, checkpoint=Kept(dying.snapshots[-1])), expected)
 
 
 def test_an_objective_that_is_not_a_number_is_named(rows):

@@ -1,14 +1,16 @@
-"""Beliefs against the plain solver, the variance across against the ELBO, scales against the evidence."""
+"""Posteriors against the plain solver, the variance across against the ELBO, scales against the evidence."""
 
 import math
 
 import pytest
 import torch
-from neuralsurv.inference.choices import resolve
 
+from neuralsurv.data.cohort import Cohort
+from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
-from neuralsurv.inference.stream.kept_directions import Belief, Directions, Information, choose_directions, split_rows
-from neuralsurv.inference.stream.packed_rows import RowBatch
+from neuralsurv.inference.stream.direction_choice import choose_directions
+from neuralsurv.inference.stream.kept_directions import Information, KeptDirections, ReducedGaussian, split_rows
+from neuralsurv.inference.stream.scale_learning import learn_scales
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Group, GroupedPrior
 from neuralsurv.model.quadrature import GaussLegendre
@@ -29,14 +31,15 @@ SCALES = torch.log(torch.tensor([0.7, 1.3], dtype=torch.float64))
 ROWS, CURVATURE, SLOPE = normal(60, 12), normal(60).abs(), normal(60)
 
 
+EVEN = torch.ones(12).double()
 SHAPE = torch.cat([torch.ones(5), torch.linspace(0.1, 0.9, 7)]).double()
 
 
-def partial_directions(kept=3, shape=None):
+def partial_directions(kept=3, shape=EVEN):
     basis = torch.zeros(12, 5 + kept, dtype=torch.float64)
     basis[:5, :5] = torch.eye(5)
     basis[5:, 5:] = torch.linalg.qr(normal(7, kept))[0]
-    return Directions(PRIOR, basis, 5, shape)
+    return KeptDirections(PRIOR, basis, 5, shape)
 
 
 SOME = [partial_directions(), partial_directions(shape=SHAPE)]
@@ -45,80 +48,76 @@ SHAPES = ["even", "shaped"]
 
 def in_units(directions, rows):
     """Rows in units of the shape."""
-    return rows / UNIT.sqrt() * (1 if directions.shape is None else directions.shape.sqrt())
+    return rows / UNIT.sqrt() * directions.shape.sqrt()
 
 
-def told_by(directions, rows, curvature, slope):
-    """What rows say, by plain products."""
+def information_of(directions, rows, curvature, slope):
+    """The information of rows, by plain products."""
     whitened = in_units(directions, rows)
-    reduced = whitened if directions.basis is None else whitened @ directions.basis
+    reduced = whitened @ directions.basis
     across = whitened.square().sum(1) - reduced.square().sum(1)
     return Information(reduced.T @ (curvature[:, None] * reduced), reduced.T @ slope, float(curvature @ across))
 
 
 @pytest.mark.parametrize(
     "directions",
-    [Directions(PRIOR, None, 12), partial_directions(7), partial_directions(7, SHAPE)],
+    [KeptDirections.all(PRIOR), partial_directions(7), partial_directions(7, SHAPE)],
     ids=["as they are", *SHAPES],
 )
-def test_with_all_directions_a_belief_is_the_gaussian_of_the_plain_solver(directions):
+def test_with_all_directions_the_posterior_is_the_gaussian_of_the_plain_solver(directions):
     precision = PRIOR.at(SCALES).precision
     plain = PrimalSolver(DenseRows(ROWS), precision).solve(CURVATURE, SLOPE)
-    told = told_by(directions, ROWS, CURVATURE, SLOPE)
-    belief, gaussian = directions.believe(told, SCALES), directions.gaussian(told, SCALES)
-    basis = torch.eye(12, dtype=torch.float64) if directions.basis is None else directions.basis
-    mean, variance = belief.moments(in_units(directions, ROWS) @ basis, torch.zeros(60, dtype=torch.float64))
+    information = information_of(directions, ROWS, CURVATURE, SLOPE)
+    q, gaussian = directions.posterior(information, SCALES), directions.weight_posterior(information, SCALES)
+    mean, variance = q.moments(in_units(directions, ROWS) @ directions.basis, torch.zeros(60, dtype=torch.float64))
     torch.testing.assert_close(mean, ROWS @ plain.mean)
     torch.testing.assert_close(variance, plain.variance(ROWS))
     torch.testing.assert_close(gaussian.mean, plain.mean)
     torch.testing.assert_close(gaussian.variance(ROWS), plain.variance(ROWS))
-    assert directions.divergence(belief, SCALES) == pytest.approx(plain.divergence(precision), rel=1e-10)
+    assert directions.divergence(q, SCALES) == pytest.approx(plain.divergence(precision), rel=1e-10)
 
 
 @pytest.mark.parametrize("directions", SOME, ids=SHAPES)
-def test_with_some_directions_belief_gaussian_and_divergence_tell_the_same(directions):
-    told = told_by(directions, ROWS, CURVATURE, SLOPE)
-    belief, gaussian = directions.believe(told, SCALES), directions.gaussian(told, SCALES)
+def test_with_some_directions_posterior_gaussian_and_divergence_agree(directions):
+    information = information_of(directions, ROWS, CURVATURE, SLOPE)
+    q, gaussian = directions.posterior(information, SCALES), directions.weight_posterior(information, SCALES)
     whitened = in_units(directions, ROWS)
     reduced = whitened @ directions.basis
-    mean, variance = belief.moments(reduced, whitened.square().sum(1) - reduced.square().sum(1))
+    mean, variance = q.moments(reduced, whitened.square().sum(1) - reduced.square().sum(1))
     torch.testing.assert_close(ROWS @ gaussian.mean, mean)
     torch.testing.assert_close(gaussian.variance(ROWS), variance)
-    assert directions.divergence(belief, SCALES) == pytest.approx(
-        gaussian.divergence(PRIOR.at(SCALES).precision), rel=1e-10
-    )
+    assert directions.divergence(q, SCALES) == pytest.approx(gaussian.divergence(PRIOR.at(SCALES).precision), rel=1e-10)
     draws = gaussian.draw(4, torch.Generator().manual_seed(1))
     assert draws.shape == (4, 12)
 
 
 @pytest.mark.parametrize("directions", SOME, ids=SHAPES)
 def test_the_variance_across_is_the_best_one(directions):
-    told = told_by(directions, ROWS, CURVATURE, SLOPE)
-    best = directions.believe(told, SCALES)
+    information = information_of(directions, ROWS, CURVATURE, SLOPE)
+    best = directions.posterior(information, SCALES)
 
     def elbo(across):
-        belief = Belief(best.mean, best.inverse_factor, across)
-        return -0.5 * told.across * across - directions.divergence(belief, SCALES)
+        q = ReducedGaussian(best.mean, best.inverse_factor, across)
+        return -0.5 * information.across * across - directions.divergence(q, SCALES)
 
     # Nowhere is more variance left than the prior has, relative to the shape of it.
-    assert 0 < best.across < float(SCALES[1].exp() ** 2) / (1 if directions.shape is None else float(SHAPE.min()))
+    assert 0 < best.across < float(SCALES[1].exp() ** 2) / float(directions.shape.min())
     assert elbo(best.across) > max(elbo(0.9 * best.across), elbo(1.1 * best.across))
 
 
-@pytest.mark.parametrize("directions", [Directions(PRIOR, None, 12), *SOME], ids=["all", *SHAPES])
+@pytest.mark.parametrize("directions", [KeptDirections.all(PRIOR), *SOME], ids=["all", *SHAPES])
 def test_learned_scales_are_at_the_top_of_the_evidence(directions):
-    told = told_by(directions, 3 * ROWS, CURVATURE, 3 * SLOPE)
+    information = information_of(directions, 3 * ROWS, CURVATURE, 3 * SLOPE)
 
     def evidence(log_scales):
         """The log evidence of a Gaussian likelihood with this information, plus the log hyper-prior."""
-        belief = directions.believe(told, log_scales)
-        inside = told.vector @ belief.mean - belief.mean @ told.matrix @ belief.mean / 2
-        spread = float((told.matrix * (belief.inverse_factor.T @ belief.inverse_factor)).sum())
-        across = told.across * belief.across if directions.basis is not None else 0.0
-        expected = float(inside) - 0.5 * spread - 0.5 * across
-        return expected - directions.divergence(belief, log_scales) + PRIOR.log_density(log_scales)
+        q = directions.posterior(information, log_scales)
+        inside = information.vector @ q.mean - q.mean @ information.matrix @ q.mean / 2
+        spread = float((information.matrix * (q.inverse_factor.T @ q.inverse_factor)).sum())
+        expected = float(inside) - 0.5 * spread - 0.5 * information.across * q.across
+        return expected - directions.divergence(q, log_scales) + PRIOR.log_density(log_scales)
 
-    found = directions.learn_scales(told, SCALES)
+    found = learn_scales(directions, information, SCALES)
     for place in range(2):
         for step in (-0.03, 0.03):
             moved = found.clone()
@@ -132,16 +131,16 @@ def wide():
     n = 40
     time = torch.rand(n, generator=GENERATOR, dtype=torch.float64)
     event = torch.arange(n) % 2 == 0
-    rows = RowBatch(time, event, torch.zeros(n, dtype=torch.float64), torch.ones(n, dtype=torch.float64), normal(n, 6))
-    choices = resolve("default", hidden=(48,))
-    network = build_network(time[event], rows.weight[event], 6, choices, 3)
-    return network, 0.3 * normal(network.size), rows, build_prior(network, choices)
+    rows = Cohort(time, event, torch.zeros(n, dtype=torch.float64), torch.ones(n, dtype=torch.float64), normal(n, 6))
+    settings = DefaultSettings(hidden=(48,))
+    network = build_network(time[event], rows.weight[event], 6, settings, 3)
+    return network, 0.3 * normal(network.size), rows, build_prior(network, settings)
 
 
 def test_reduced_rows_are_the_dense_products_and_the_mode_is_kept(wide):
     network, mode, rows, prior = wide
     lead = network.linear_size
-    points = build_points(rows.time, rows.event, rows.entry, rows.weight, GaussLegendre(4), 1.0)
+    points = build_points(rows, GaussLegendre(4), 1.0)
     jacobian = network.value_and_rows(mode, points.time, rows.x[points.row])[1]
     found = choose_directions(prior, lead, jacobian, torch.ones(len(points), dtype=torch.float64), mode, most=20)
     assert found.rank == lead + 21
@@ -154,9 +153,9 @@ def test_reduced_rows_are_the_dense_products_and_the_mode_is_kept(wide):
     whitened = dense * found.shape.sqrt()
     torch.testing.assert_close(reduced, whitened @ found.basis)
     torch.testing.assert_close(remainder, (whitened - reduced @ found.basis.T).square().sum(1), rtol=1e-6, atol=1e-9)
-    back = found.basis @ found.place(mode) * (found.shape / prior.unit).sqrt()
+    back = found.basis @ found.point_mass(mode).mean * (found.shape / prior.unit).sqrt()
     torch.testing.assert_close(back, mode)
-    certain = found.certain(mode).moments(reduced, remainder)
+    certain = found.point_mass(mode).moments(reduced, remainder)
     torch.testing.assert_close(certain[0], jacobian.times(mode))
     assert float(certain[1].abs().max()) == 0
     # The best 20 directions leave out no more than any 20 could: the smallest eigenvalues, or a little more by pivots.
@@ -168,24 +167,25 @@ def test_reduced_rows_are_the_dense_products_and_the_mode_is_kept(wide):
 
 
 def test_a_shape_is_a_better_bound_than_one_variance_for_all(wide):
-    """The ELBO of a Gaussian likelihood: the shaped belief lies nearer to the exact one, and below it."""
+    """The ELBO of a Gaussian likelihood: the shaped posterior lies nearer to the exact one, and below it."""
     network, mode, rows, prior = wide
-    points = build_points(rows.time, rows.event, rows.entry, rows.weight, GaussLegendre(4), 1.0)
+    points = build_points(rows, GaussLegendre(4), 1.0)
     jacobian = network.value_and_rows(mode, points.time, rows.x[points.row])[1]
     weight = torch.full((len(points),), 20.0, dtype=torch.float64)
     log_scales = torch.zeros(len(prior.groups), dtype=torch.float64)
     lead = network.linear_size
     shaped = choose_directions(prior, lead, jacobian, weight, mode, most=20)
-    even = Directions(prior, torch.linalg.qr(shaped.basis * shaped.shape.sqrt()[:, None])[0], lead)
+    basis = torch.linalg.qr(shaped.basis * shaped.shape.sqrt()[:, None])[0]
+    even = KeptDirections(prior, basis, lead, torch.ones_like(prior.unit))
     dense = jacobian.dense()
 
     def bound(directions):
         reduced, remainder = directions.reduce(jacobian, points, rows.x)
         matrix = reduced.T @ (weight[:, None] * reduced)
-        told = Information(matrix, torch.zeros(len(matrix), dtype=torch.float64), float(weight @ remainder))
-        belief = directions.believe(told, log_scales)
-        variance = belief.moments(reduced, remainder)[1]
-        return -0.5 * float(weight @ variance) - directions.divergence(belief, log_scales)
+        information = Information(matrix, torch.zeros(len(matrix), dtype=torch.float64), float(weight @ remainder))
+        q = directions.posterior(information, log_scales)
+        variance = q.moments(reduced, remainder)[1]
+        return -0.5 * float(weight @ variance) - directions.divergence(q, log_scales)
 
     information = dense.T @ (weight[:, None] * dense) / (prior.unit[:, None] * prior.unit).sqrt()
     exact = -0.5 * float(torch.linalg.eigvalsh(information).clamp_min(0).log1p().sum())
@@ -194,8 +194,9 @@ def test_a_shape_is_a_better_bound_than_one_variance_for_all(wide):
 
 def test_few_weights_are_all_kept():
     found = choose_directions(PRIOR, 5, DenseRows(ROWS), CURVATURE, UNIT, most=2)
-    assert found.basis is None
+    assert found.complete
     assert found.rank == 12
+    assert torch.equal(found.basis, torch.eye(12, dtype=torch.float64))
 
 
 def test_leading_columns_are_those_of_the_first_layer(wide):
@@ -204,3 +205,8 @@ def test_leading_columns_are_those_of_the_first_layer(wide):
     lead, tail = split_rows(jacobian)
     assert lead.shape == (40, network.linear_size)
     torch.testing.assert_close(torch.cat([lead, tail.dense()], 1), jacobian.dense())
+
+
+def test_rows_without_layers_are_refused():
+    with pytest.raises(TypeError, match="only a network of dense layers can be streamed, and DenseRows have none"):
+        split_rows(DenseRows(ROWS))

@@ -15,7 +15,7 @@ from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.data.stream import batches as stream
 from neuralsurv.errors import InputError, NotFiniteError, ProcessLostError
 from neuralsurv.inference.stream import processes as distributed
-from neuralsurv.inference.stream.processes import Alone, Processes, join_team, together
+from neuralsurv.inference.stream.processes import ProcessGroup, TorchProcesses, join_processes, run_in_all
 
 WORKER = Path(__file__).parents[1] / "streamed_worker.py"
 CLOSE = 1e-8
@@ -93,15 +93,15 @@ def test_a_lost_process_ends_the_run_and_one_goes_on_from_the_checkpoint(folder,
         np.testing.assert_allclose(found[name], expected, rtol=CLOSE, atol=CLOSE)
 
 
-def test_a_team_of_one_needs_nothing(monkeypatch):
+def test_a_single_process_needs_nothing(monkeypatch):
     values = torch.ones(2)
-    team = Alone()
-    assert team.sum(values) is team.share(values) is values
-    assert team.gather("x") == ["x"]
+    group = ProcessGroup()
+    assert group.sum(values) is group.broadcast(values) is values
+    assert group.gather("x") == ["x"]
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    with join_team() as found:
-        assert isinstance(found, Alone)
+    with join_processes() as found:
+        assert type(found) is ProcessGroup
 
 
 class Two:
@@ -118,27 +118,27 @@ class Two:
 
 def test_an_error_in_one_process_is_the_error_of_all():
     with pytest.raises(InputError, match="row 3 is broken"):
-        together(Two("row 3 is broken"), lambda: 1)
+        run_in_all(Two("row 3 is broken"), lambda: 1)
 
     def fails():
         raise NotFiniteError("this one is")
 
     with pytest.raises(InputError, match="this one is"):
-        together(Two(), fails)
+        run_in_all(Two(), fails)
     with pytest.raises(NotFiniteError, match="this one is"):
-        together(Alone(), fails)
-    assert together(Two(), lambda: 5) == 5
+        run_in_all(ProcessGroup(), fails)
+    assert run_in_all(Two(), lambda: 5) == 5
 
 
 def test_collective_calls_that_fail_are_lost_processes(monkeypatch):
     def gone(*_, **__):
         raise RuntimeError("Connection closed by peer")
 
-    team = Processes(1, 3)
+    group = TorchProcesses(1, 3)
     for name, call in (
-        ("all_reduce", lambda: team.sum(torch.ones(1))),
-        ("broadcast", lambda: team.share(torch.ones(1))),
-        ("all_gather_object", lambda: team.gather(1)),
+        ("all_reduce", lambda: group.sum(torch.ones(1))),
+        ("broadcast", lambda: group.broadcast(torch.ones(1))),
+        ("all_gather_object", lambda: group.gather(1)),
     ):
         monkeypatch.setattr(torch.distributed, name, gone)
         with pytest.raises(ProcessLostError, match="process 1 of 3 has lost another one"):
@@ -155,9 +155,9 @@ def test_processes_that_cannot_find_each_other(monkeypatch):
     monkeypatch.setattr(torch.distributed, "init_process_group", gone)
     with (
         pytest.raises(ProcessLostError, match="the 2 processes could not find each other: environment variable"),
-        join_team(),
+        join_processes(),
     ):
         pass
     monkeypatch.setattr(distributed.torch.distributed, "is_available", lambda: False)
-    with pytest.raises(InputError, match=r"has no torch\.distributed"), join_team():
+    with pytest.raises(InputError, match=r"has no torch\.distributed"), join_processes():
         pass

@@ -1,1 +1,1 @@
-"""Rows that come in batches: read, surveyed, encoded, packed."""
+"""Rows that are read in batches."""

@@ -1,7 +1,7 @@
-"""Rows that come in batches: Parquet files, or anything that can be gone through again and again.
+"""Sources of rows in batches: Parquet files, or anything that can be iterated over repeatedly.
 
-A source hands out *chunks*, tables of at most 8,192 rows with a number each. The numbers depend on the data alone, so
-that several processes can share the chunks out between them and agree on which rows belong together.
+A source yields *chunks*, tables of at most 8,192 rows with a number each. The numbers depend on the data alone, so that
+several processes can divide the chunks among them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neuralsurv.data.frames import as_frame
 from neuralsurv.errors import InputError, NeuralSurvError
 
 CHUNK_ROWS = 8192
-# Numbers of the chunks of different processes, where each brings rows of its own, are kept this far apart.
+# The chunk numbers of processes that have rows of their own start this far apart.
 _APART = 2**40
 
 Mine = Callable[[int], bool]
@@ -46,7 +46,7 @@ class Chunk:
 
 
 class Source(Protocol):
-    """Rows that can be gone through again and again."""
+    """Rows that can be read repeatedly."""
 
     def chunks(self, mine: Mine, columns: list[str] | None = None) -> Iterator[Chunk]:
         """Yield the chunks whose number is `mine`, in order, with some of the columns or all."""
@@ -89,7 +89,7 @@ class ParquetSource:
 
 @dataclass(frozen=True)
 class BatchSource:
-    """Batches of rows from a list, from any object that starts anew when it is iterated over, or from a function.
+    """Batches of rows from a list, from any object that can be iterated over again, or from a function.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class BatchSource:
     batches: Iterable[Any] | Callable[[], Iterable[Any]]
 
     def chunks(self, mine: Mine, columns: list[str] | None = None) -> Iterator[Chunk]:
-        """Yield the chunks; all batches are looked at, and those of others passed over."""
+        """Yield the chunks; all batches are read, and the chunks of other processes skipped."""
         first = 0
         for place, batch in enumerate(self.batches() if callable(self.batches) else self.batches):
             frame = _as_batch(batch)
@@ -118,13 +118,13 @@ def open_parquet(path: str | os.PathLike[str]) -> ParquetSource:
 
 
 def open_source(data: Any) -> Source:
-    """Return the source behind what a user gave.
+    """Return the source of the rows in `data`.
 
     Parameters
     ----------
     data : path, list of paths, iterable or callable
         A Parquet file, a folder of them, a pattern such as ``"folder/*.parquet"``, a list of these; or batches of
-        rows that can be gone through more than once; or a function without arguments that returns such batches.
+        rows that can be read more than once; or a function without arguments that returns such batches.
 
     Examples
     --------
@@ -150,14 +150,14 @@ def open_source(data: Any) -> Source:
         ) from error
     if not again:
         raise InputError(
-            f"data is a {type(data).__name__}, which can be gone through only once, and the rows are needed several "
-            "times; give a list, or a function that returns a fresh iterator."
+            f"data is a {type(data).__name__}, which can be read only once, and the rows are needed several times; "
+            "give a list, or a function that returns a fresh iterator."
         )
     return BatchSource(data)
 
 
-def number_apart(process: int) -> int:
-    """Return where the numbers of the chunks of a process start, if each process brings rows of its own."""
+def first_chunk_number(process: int) -> int:
+    """Return the number of the first chunk of a process, if each process has rows of its own."""
     return process * _APART
 
 
@@ -171,12 +171,12 @@ def _pyarrow_parquet() -> Any:
 
 @contextmanager
 def _readable(name: str) -> Iterator[None]:
-    """Say which file it was that could not be read."""
+    """Name the file in an error of reading it."""
     try:
         yield
     except (NeuralSurvError, MemoryError):
         raise
-    except Exception as error:  # what a damaged description of the columns raises inside pandas can be anything
+    except Exception as error:  # a damaged description of the columns can raise anything inside pandas
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         raise InputError(f"{name!r} cannot be read as Parquet: {reason}.") from error
 
@@ -211,7 +211,7 @@ def _as_batch(batch: Any) -> pd.DataFrame:
 
 
 def _numbered(frames: Iterable[pd.DataFrame], first: int, mine: Mine, place: str) -> Iterator[Chunk]:
-    """Cut frames that follow each other into chunks; a reader's batches may be smaller than it was asked for."""
+    """Cut consecutive frames into chunks; a reader's batches may be smaller than requested."""
     rest: pd.DataFrame | None = None
     number = first
     for frame in frames:

@@ -1,4 +1,4 @@
-"""What has to be known of a cohort before its rows can be encoded, learned from chunks in two passes.
+"""The survey of a cohort before its rows are encoded, accumulated over chunks in two passes.
 
 The first pass finds the outcome's totals and the kinds, ranges and levels of the covariates; the second their means and
 spreads, for which a row counts as often as it was at risk at an event. The result is the encoding that
@@ -30,26 +30,26 @@ from neuralsurv.errors import InputError
 # A category with more levels than this would not fit a model, nor the memory.
 _MOST_LEVELS = 10_000
 _NO_TIMES = TimeCounts(np.empty(0), np.empty(0))
-# Times wait until there are so many before they are counted.
+# Times are counted in batches of this many.
 _COUNTED_AT_ONCE = 500_000
 
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """What is known of one covariate so far.
+    """Summary of one covariate over the rows so far.
 
     Attributes
     ----------
     name : str
         Its name.
     kind : {"number", "category", ""}
-        Empty as long as no value was seen.
+        Empty if there is no value yet.
     low, high : float
         Smallest and largest number.
     levels : tuple of str
-        Different labels, sorted, so that they do not depend on how the rows are shared out.
+        Different labels, sorted, so that they do not depend on how the rows are divided.
     order : tuple of str or None
-        The order of levels that the table itself gives; None if it gives none, or different ones.
+        The order of the levels in the table; None if there is none, or if it differs between chunks.
     present, missing : int
         Rows with and without a value.
     whole : bool
@@ -87,7 +87,7 @@ class ColumnFacts:
         return replace(facts, kind="category", levels=tuple(sorted(set(present.tolist()))), order=order)
 
     def __add__(self, other: ColumnFacts) -> ColumnFacts:
-        """Return what is known of both parts."""
+        """Return the summary of both parts."""
         if self.name != other.name:
             raise InputError(
                 f"the batches have different columns: {self.name!r} and {other.name!r} are at the same place; give "
@@ -140,14 +140,14 @@ class ColumnFacts:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the first pass finds.
+    """Totals of the outcome and summaries of the covariates: the first pass.
 
     Attributes
     ----------
     rows, events, truncated : int
-        Rows with a weight, those of them with an event, and those with late entry.
+        Rows with a positive weight, those of them with an event, and those with late entry.
     weightless : int
-        Rows without a weight, which count for nothing.
+        Rows with a weight of zero, which are left out.
     weighted_events, exposure : float
         Sum of the weights of the events, and of weight times time at risk.
     last_time : float
@@ -170,7 +170,7 @@ class Survey:
     columns: tuple[ColumnFacts, ...]
 
     def __add__(self, other: Survey) -> Survey:
-        """Return what is known of both parts."""
+        """Return the summary of both parts."""
         if self.columns and other.columns and len(self.columns) != len(other.columns):
             raise InputError(
                 f"the batches have different columns: {len(self.columns)} covariates in one and {len(other.columns)} "
@@ -210,15 +210,15 @@ def nothing_seen() -> Survey:
     return Survey(0, 0, 0, 0, 0.0, 0.0, 0.0, _NO_TIMES, _NO_TIMES, ())
 
 
-class Surveyor:
-    """Takes in chunks, one after another, for the first pass."""
+class SurveyAccumulator:
+    """Accumulates the survey over chunks: the first pass."""
 
     def __init__(self) -> None:
         self._found = nothing_seen()
         self._waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def add(self, covariates: pd.DataFrame, outcome: Outcome) -> None:
-        """Take in the rows of one chunk."""
+        """Add the rows of one chunk."""
         present = outcome.weight > 0
         absent = int((~present).sum())
         outcome, covariates = outcome.select(present), covariates[present]
@@ -255,7 +255,7 @@ class Surveyor:
         self._waiting = []
 
     def finish(self) -> Survey:
-        """Return what was found."""
+        """Return the survey of all chunks."""
         if self._waiting:
             self._count()
         return self._found
@@ -284,13 +284,13 @@ class Moments:
         return Moments(weight, self.mean + gap * share, self.squares + other.squares + gap**2 * self.weight * share)
 
 
-class MomentTaker:
-    """Takes in chunks, one after another, for the second pass.
+class MomentAccumulator:
+    """Accumulates the moments of the covariates over chunks: the second pass.
 
     Parameters
     ----------
     survey : Survey
-        What the first pass found in all rows.
+        The first pass over all rows.
     """
 
     def __init__(self, survey: Survey) -> None:
@@ -303,7 +303,7 @@ class MomentTaker:
         self.found = Moments(*np.zeros((3, len(ranges))))
 
     def add(self, covariates: pd.DataFrame, outcome: Outcome) -> None:
-        """Take in the rows of one chunk."""
+        """Add the rows of one chunk."""
         present = outcome.weight > 0
         outcome, covariates = outcome.select(present), covariates[present]
         if len(outcome) == 0:

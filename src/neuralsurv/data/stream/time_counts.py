@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neuralsurv.data.canonical import coarse
+
 _MOST_EXACT = 2**17
 _DIGITS = 16
 
@@ -51,12 +53,12 @@ class TimeCounts:
         """Return the counts of both."""
         rounded = self.rounded or other.rounded
         time, weight = np.concatenate([self.time, other.time]), np.concatenate([self.weight, other.weight])
-        return _limited(*_counted(_coarse(time) if rounded else time, weight), rounded=rounded)
+        return _limited(*_counted(coarse(time, _DIGITS) if rounded else time, weight), rounded=rounded)
 
     def up_to(self, time: np.ndarray) -> np.ndarray:
         """Return the weight of all times that are not after each of the given ones."""
         cumulative = np.concatenate([[0.0], np.cumsum(self.weight)])
-        at = _coarse(time) if self.rounded else time
+        at = coarse(time, _DIGITS) if self.rounded else time
         return np.asarray(cumulative[np.searchsorted(self.time, at, side="right")])
 
     def quantiles(self, shares: Sequence[float]) -> np.ndarray:
@@ -72,11 +74,6 @@ def event_quartiles(events: TimeCounts) -> np.ndarray:
     return events.quantiles((0.25, 0.5, 0.75))
 
 
-def _coarse(values: np.ndarray) -> np.ndarray:
-    fraction, exponent = np.frexp(values)
-    return np.asarray(np.ldexp(np.round(np.ldexp(fraction, _DIGITS)), exponent - _DIGITS))
-
-
 def _counted(time: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     distinct, which = np.unique(time, return_inverse=True)
     return distinct, np.bincount(which.reshape(-1), weights=weight, minlength=len(distinct)).astype(np.float64)
@@ -85,4 +82,4 @@ def _counted(time: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _limited(time: np.ndarray, weight: np.ndarray, *, rounded: bool) -> TimeCounts:
     if rounded or len(time) <= _MOST_EXACT:
         return TimeCounts(time, weight, rounded)
-    return TimeCounts(*_counted(_coarse(time), weight), rounded=True)
+    return TimeCounts(*_counted(coarse(time, _DIGITS), weight), rounded=True)

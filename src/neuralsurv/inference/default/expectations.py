@@ -1,12 +1,12 @@
 r"""Gaussian variational inference with exact one-dimensional expectations.
 
-With φ held and the network linearised, g at every point is Gaussian under q(θ) = N(μ, Σ), so that no bound is needed:
+With φ fixed and the network linearised, g at every point is Gaussian under q(θ) = N(μ, Σ), so that no bound is needed:
 every term of the ELBO is a one-dimensional integral, taken by Gauss–Hermite quadrature,
 
 .. math:: \sum_\text{events} w\,\mathrm{E}\log\sigma(g) - \phi\sum_\text{nodes} c\,\mathrm{E}\sigma(g)
           - \mathrm{KL}(q\,\|\,p) + \text{const}.
 
-q(θ) is held by a curvature κ and a slope b at every point, :math:`\Sigma^{-1} = T + J^\top\mathrm{diag}(\kappa)J` and
+q(θ) is given by a curvature κ and a slope b at every point, :math:`\Sigma^{-1} = T + J^\top\mathrm{diag}(\kappa)J` and
 :math:`\mu = \Sigma J^\top b`, which is what the solvers take. The ELBO is highest where κ is minus the expected second
 derivative of the point's log-likelihood and b its expected first derivative plus κ times the mean of J θ. A step moves
 (κ, b) towards these; in these coordinates that is the natural gradient, so a short enough step raises the ELBO.
@@ -14,9 +14,8 @@ derivative of the point's log-likelihood and b its expected first derivative plu
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
 import numpy as np
 import torch
@@ -25,14 +24,13 @@ from torch import Tensor
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.model.augmentation import latent_intensity, log_sigmoid_bound, polya_gamma_mean
 from neuralsurv.model.likelihood import Likelihood
-from neuralsurv.solvers.interface import Gaussian, Solver
+from neuralsurv.solvers.interface import Solved, Solver
 
-# Nodes of the expectations; the error is below 1e-7 for a standard deviation of g up to 1, and below 2e-4 up to 2 (a
-# test holds it).
+# Nodes of the expectations; the error is below 1e-7 for a standard deviation of g up to 1, and below 2e-4 up to 2.
 _NODES = 15
 # A step is halved at most this often before the ascent ends where it is.
 _HALVINGS = 12
-# A point so sure of itself that its expected curvature is negative (sigma(g) above one half) gets none.
+# Where the expected curvature of a point is negative (sigma(g) above one half), it is set to 0.
 _LEAST_CURVATURE = 0.0
 
 _POSITION, _MASS = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(_NODES))
@@ -41,7 +39,7 @@ _MASS = _MASS / _MASS.sum()
 
 @dataclass(frozen=True)
 class Expectations:
-    """What the points say under q: their part of the ELBO, and where it would have the curvatures and slopes.
+    """Expectations under q: the likelihood part of the ELBO and its derivatives at the points.
 
     Attributes
     ----------
@@ -49,21 +47,18 @@ class Expectations:
         The expected log-likelihood, in nats.
     slope, curvature : Tensor of shape (P,)
         Expected first derivative with respect to g, and minus the expected second one.
-    exposure : float
-        Expected number of events for a phi of 1, Σ c E σ(g) over the nodes.
     """
 
     value: float
     slope: Tensor
     curvature: Tensor
-    exposure: float
 
 
 @dataclass(frozen=True)
-class GaussianState:
-    """q(theta), its coordinates at the points, and what the points say under it."""
+class GaussianState(Generic[Solved]):
+    """q(theta), its coordinates at the points, and the expectations under it."""
 
-    theta: Gaussian
+    theta: Solved
     curvature: Tensor
     slope: Tensor
     mean: Tensor
@@ -93,14 +88,14 @@ class GaussianInfo:
 
 
 def expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Tensor, *, fisher: bool) -> Expectations:
-    """Return what the points say where g has this mean and variance at them.
+    """Return the expectations where g has this mean and variance at the points.
 
     Parameters
     ----------
     likelihood : Likelihood
         The points.
     phi : float
-        The value at which phi is held.
+        The value at which phi is fixed.
     mean, variance : Tensor of shape (P,)
         Moments of g.
     fisher : bool
@@ -112,7 +107,6 @@ def expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Ten
     share = torch.sigmoid(g)
     weight, mass = likelihood.event_weight, phi * likelihood.baseline
     at_events, at_nodes = share[:events], share[events:]
-    exposure = float(likelihood.baseline @ (at_nodes @ _MASS))
     value = float(weight @ (torch.nn.functional.logsigmoid(g[:events]) @ _MASS)) - float(mass @ (at_nodes @ _MASS))
     inner = share * (1 - share)
     slope = torch.cat([weight * (1 - at_events @ _MASS), -mass * (inner[events:] @ _MASS)])
@@ -123,14 +117,14 @@ def expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Ten
         bend = inner[events:] * (1 - 2 * at_nodes)
         curvature = torch.cat([weight * (inner[:events] @ _MASS), mass * (bend @ _MASS)]).clamp_min(_LEAST_CURVATURE)
     constant = likelihood.event_constant + likelihood.event_count * float(np.log(phi))
-    return Expectations(value + constant, slope, curvature, exposure)
+    return Expectations(value + constant, slope, curvature)
 
 
 def bounded_expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Tensor) -> Expectations:
-    """Return what the points say by the Pólya–Gamma bound of the paper, with phi held; parameters as above.
+    """Return the expectations by the Pólya–Gamma bound of the paper, with phi fixed; parameters as above.
 
-    It takes the place of the exact expectations for a comparison: where sigma(g) is small the bound is loose and its
-    curvature too large.
+    It replaces the exact expectations in a comparison: where sigma(g) is small the bound is loose and its curvature too
+    large.
     """
     events = likelihood.points.events
     root = torch.sqrt(mean**2 + variance.clamp_min(0))
@@ -142,20 +136,19 @@ def bounded_expectations(likelihood: Likelihood, phi: float, mean: Tensor, varia
     curvature = strength * pull
     constant = likelihood.event_constant + likelihood.event_count * float(np.log(phi))
     value = float(at_events.sum()) + float(latent.sum()) - phi * float(likelihood.baseline.sum())
-    exposure = float(likelihood.baseline.sum()) - float(latent.sum()) / phi
-    return Expectations(value + constant, towards - curvature * mean, curvature, exposure)
+    return Expectations(value + constant, towards - curvature * mean, curvature)
 
 
 @dataclass(frozen=True)
-class Ascent:
-    """The climb for one prior.
+class Ascent(Generic[Solved]):
+    """The ascent of the ELBO for one prior.
 
     Attributes
     ----------
     likelihood : Likelihood
         The points.
     phi : float
-        The value at which phi is held.
+        The value at which phi is fixed.
     offset : Tensor of shape (P,)
         h, the linearised g at theta = 0.
     solver : Solver
@@ -165,13 +158,13 @@ class Ascent:
     fisher : bool
         Which curvature is used; see `expectations`.
     bounded : bool
-        Whether the Pólya–Gamma bound takes the place of the exact expectations.
+        Whether the Pólya–Gamma bound replaces the exact expectations.
     """
 
     likelihood: Likelihood
     phi: float
     offset: Tensor
-    solver: Solver[Any]
+    solver: Solver[Solved]
     precision: Tensor
     fisher: bool = False
     bounded: bool = False
@@ -181,7 +174,7 @@ class Ascent:
             return bounded_expectations(self.likelihood, self.phi, mean, variance)
         return expectations(self.likelihood, self.phi, mean, variance, fisher=self.fisher)
 
-    def state(self, curvature: Tensor, slope: Tensor) -> GaussianState:
+    def state(self, curvature: Tensor, slope: Tensor) -> GaussianState[Solved]:
         """Return q(theta) with these coordinates."""
         theta = self.solver.solve(curvature, slope)
         mean, variance = self.solver.moments(theta)
@@ -191,20 +184,14 @@ class Ascent:
             raise NotFiniteError(f"the ELBO became {elbo}; look for extreme covariates or weights.")
         return GaussianState(theta, curvature, slope, mean, expected, elbo)
 
-    def start(self) -> GaussianState:
-        """Return where to begin without anything better: the information that the middle of the prior holds."""
-        nothing = torch.zeros_like(self.offset)
-        expected = self._expected(self.offset, nothing)
+    def start(self) -> GaussianState[Solved]:
+        """Return the default start: one step from the prior mean."""
+        expected = self._expected(self.offset, torch.zeros_like(self.offset))
         return self.state(expected.curvature, expected.slope)
 
     def climb(
-        self,
-        state: GaussianState,
-        *,
-        tolerance: float,
-        most: int,
-        report: Callable[[int, float], None] = lambda step, elbo: None,
-    ) -> tuple[GaussianState, GaussianInfo]:
+        self, state: GaussianState[Solved], *, tolerance: float, most: int
+    ) -> tuple[GaussianState[Solved], GaussianInfo]:
         """Take steps until a full one gains less than `tolerance` nats; the ELBO never falls."""
         trace = [state.elbo]
         converged = False
@@ -220,10 +207,9 @@ class Ascent:
                     break
                 step /= 2
             else:
-                # No step gains: as high as rounding, or the curvature that was asked for, lets it come.
+                # No step gains: this is the optimum up to rounding, or up to the curvature that is used.
                 return state, GaussianInfo(tuple(trace), converged=True)
             converged = step == 1 and following.elbo - state.elbo < tolerance
             state = following
             trace.append(state.elbo)
-            report(len(trace) - 1, state.elbo)
         return state, GaussianInfo(tuple(trace), converged)

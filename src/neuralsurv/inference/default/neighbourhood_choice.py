@@ -1,9 +1,9 @@
-r"""Which neighbourhoods a cohort is seen by: ranks, relevances of the covariates, centres, combinations.
+r"""The choice of neighbourhoods for a cohort: ranks, relevances of the covariates, centres, combinations.
 
-The relevances are those of the highest evidence in a model that can be solved at once: every row has the hazard of all
-rows together, times :math:`e^{f(x)}`, with f a random function of the kernel and a variance of its own. To second order
-in f the log-likelihood of a row is :math:`(\delta - \Lambda)f - \Lambda f^2/2`, with :math:`\Lambda` the cumulative
-hazard of all rows up to its time; so with columns P of m centres, :math:`b = P^\top(\delta - \Lambda)` and
+The relevances are those of the highest evidence in a model with a closed form: every row has the hazard of the whole
+cohort, times :math:`e^{f(x)}`, with f a Gaussian process of the kernel and a variance of its own. To second order in f
+the log-likelihood of a row is :math:`(\delta - \Lambda)f - \Lambda f^2/2`, with :math:`\Lambda` the cumulative hazard
+of the cohort up to its time; so with columns P of m centres, :math:`b = P^\top(\delta - \Lambda)` and
 :math:`B = I + P^\top\mathrm{diag}(\Lambda)P`, the log evidence is :math:`\tfrac12 b^\top B^{-1}b - \tfrac12\log|B|`.
 """
 
@@ -22,9 +22,9 @@ from neuralsurv.data.cohort import Cohort
 from neuralsurv.model.neighbourhoods import Neighbourhoods, proximity
 from neuralsurv.progress import bar
 
-# The ranks of a covariate with more different values than this are read off at so many of them.
+# The ranks of a covariate with more distinct values than this are interpolated between this many of them.
 _MOST_VALUES = 256
-# Rows and centres that the relevances are sought with, and the most numbers that their distances may be.
+# Rows and centres of the search for the relevances, and the most numbers that their distances may take.
 _ROWS, _CENTRES = 4000, 250
 _MOST_NUMBERS = 2**25
 # Spreads (of the logarithm) of relevances and variance around their medians, and the median of the variance. With the
@@ -52,7 +52,7 @@ def choose_neighbourhoods(
     count : int
         Number of units M, at most.
     seed : int
-        Of the rows that are centres.
+        Seed of the choice of rows and centres.
     verbose : bool or "auto"
         Whether to show progress.
     """
@@ -100,7 +100,7 @@ def _rank_tables(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cumulative_hazard(cohort: Cohort) -> Tensor:
-    """Return the cumulative hazard of all rows together over each row's time at risk (Nelson and Aalen), shape (N,).
+    """Return the Nelson–Aalen cumulative hazard of the cohort over each row's time at risk, shape (N,).
 
     Examples
     --------
@@ -139,9 +139,9 @@ def find_relevance(
     Parameters
     ----------
     scores, centres : Tensor of shape (n, d) and (m, d)
-        Rank scores of rows, and of rows that the function is spanned by.
+        Rank scores of the rows, and of the centres that span the function.
     surplus, expected : Tensor of shape (n,)
-        Events less what was expected of each row, δ − Λ, and Λ.
+        Observed minus expected events of each row, δ − Λ, and Λ.
     report : callable
         Called after each step with its number and the log evidence plus log hyper-prior.
     """
@@ -159,20 +159,21 @@ def find_relevance(
         columns = torch.linalg.solve_triangular(torch.linalg.cholesky(kernel), near.T, upper=False).T
         columns = (columns - expected @ columns / expected.sum()) * (place[d] / 2).exp()
         factor = torch.linalg.cholesky(eye + columns.T @ (columns * expected[:, None]))
-        told = torch.linalg.solve_triangular(factor, (columns.T @ surplus)[:, None], upper=False)
-        evidence = told.square().sum() / 2 - factor.diagonal().log().sum()
+        score = torch.linalg.solve_triangular(factor, (columns.T @ surplus)[:, None], upper=False)
+        evidence = score.square().sum() / 2 - factor.diagonal().log().sum()
         value = ((place - start) / _SPREAD).square().sum() / 2 - evidence
-        torch.autograd.backward(value)
-        assert place.grad is not None
-        return float(value.detach()), place.grad.numpy()
+        (gradient,) = torch.autograd.grad(value, place)
+        return float(value.detach()), gradient.numpy()
 
     steps = itertools.count(1)
 
-    def tell(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+    def after_step(intermediate_result: scipy.optimize.OptimizeResult) -> None:
         report(next(steps), -float(intermediate_result.fun))
 
     options = {"maxiter": _MOST_STEPS, "ftol": 1e-6}
-    found = scipy.optimize.minimize(loss, start.numpy(), jac=True, method="L-BFGS-B", options=options, callback=tell)
+    found = scipy.optimize.minimize(
+        loss, start.numpy(), jac=True, method="L-BFGS-B", options=options, callback=after_step
+    )
     return torch.from_numpy(np.asarray(found.x[:d])).exp()
 
 

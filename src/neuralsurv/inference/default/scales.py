@@ -61,7 +61,7 @@ class Setting:
     log_scales: Tensor
     score: float
     gradient: Tensor
-    state: GaussianState
+    state: GaussianState[SubspaceGaussian]
     info: GaussianInfo
 
 
@@ -96,23 +96,21 @@ class Evidence:
     bounded: bool = False
     hyper_priors: bool = True
 
-    def at(self, log_scales: Tensor, warm: GaussianState | None = None) -> Setting:
+    def at(self, log_scales: Tensor, warm: GaussianState[SubspaceGaussian] | None = None) -> Setting:
         """Return the best q(theta) for these scales, climbing from where another setting ended."""
         multipliers = self.prior.multipliers(log_scales)
         solver = self.solver.at(multipliers)
         ascent = Ascent(self.likelihood, self.phi, self.offset, solver, solver.precision, self.fisher, self.bounded)
         first = ascent.start() if warm is None else ascent.state(warm.curvature, warm.slope)
         state, info = ascent.climb(first, tolerance=self.tolerance, most=self.most)
-        gradient = self._gradient(state)
+        gradient = self._gradient(state.theta)
         score = state.elbo
         if self.hyper_priors:
             score += self.prior.log_density(log_scales)
             gradient = gradient - (log_scales - self.prior.medians) / self.prior.spreads**2
         return Setting(log_scales, score, gradient, state, info)
 
-    def _gradient(self, state: GaussianState) -> Tensor:
-        theta = state.theta
-        assert isinstance(theta, SubspaceGaussian)
+    def _gradient(self, theta: SubspaceGaussian) -> Tensor:
         inverse = torch.linalg.solve_triangular(
             theta.inner_factor, torch.eye(len(theta.inner_mean), dtype=theta.inner_mean.dtype), upper=False
         )

@@ -1,4 +1,4 @@
-r"""Descent for functions with kinks: BFGS with a line search that asks for no more than a kink can give.
+r"""Descent for functions with kinks: BFGS with a line search for the weak Wolfe conditions.
 
 A network of ReLU units makes the objective piecewise smooth, and its lowest points lie on kinks, where the gradient
 does not vanish. A line search for a small slope (strong Wolfe conditions) stalls there. Asking only for enough descent
@@ -6,13 +6,11 @@ and for the slope to have risen (weak Wolfe conditions) can always be met by sho
 Hessian of BFGS learns the directions across the kink as directions of huge curvature, so that the iteration goes on
 along it.
 
-Most of the time goes into places that are tried and not taken, so three things keep those few and cheap: the gradient
-is only asked for where the value is low enough; a step that was too long is shortened to the lowest point of a
-parabola; and a search starts at twice the length that the last one ended with, at most 1, because between kinks full
-steps are rare.
+Most of the time goes into places that are tried and not taken. To keep these few, a line search starts at twice the
+length that the last one ended with, at most 1, because between kinks full steps are rare.
 
-A descent is a coroutine: it yields the places whose value it wants to know and is sent the answers. So descents from
-several starts can be answered together, by one pass of all of them through a network.
+A descent is a coroutine: it yields the places whose value it needs and is sent the answers. So one pass through a
+network can answer descents from several starts.
 
 References
 ----------
@@ -22,92 +20,21 @@ A. S. Lewis, M. L. Overton (2013), Nonsmooth optimization via quasi-Newton metho
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-# The value at a place, and a way to the gradient there for when it is needed.
-Answer = tuple[float, Callable[[], Tensor]]
+from neuralsurv.inference.optimise.inverse_hessian import InverseHessian, new_inverse_hessian
+from neuralsurv.inference.optimise.line_search import Answer, line_search
+
 Function = Callable[[Tensor], Answer]
 
-_ENOUGH_DESCENT = 1e-4
-_SLOPE_RISEN = 0.9
-# What a step that was too long is shortened to, at least and at most, as a share of what is left.
-_SHORTEST_CUT, _LONGEST_CUT = 0.1, 0.5
-# Cuts and doublings of one line search; 2⁻⁵⁰ of a step is below rounding.
-_LONGEST_SEARCH = 50
 # What counts is the gain over this many iterations: a short step often lies between two long ones.
 _WINDOW = 20
-# Up to this many weights the inverse Hessian is a matrix (32 MiB); beyond, the last pairs of steps stand for it.
-_LARGEST_DENSE = 2000
-_REMEMBERED_PAIRS = 30
 # A step off a kink, relative to the size of the weights.
 _OFF_A_KINK = 1e-3
-
-
-class DenseInverseHessian:
-    """The inverse Hessian of BFGS as a matrix."""
-
-    def __init__(self, size: int) -> None:
-        self._matrix = torch.eye(size, dtype=torch.float64)
-        self.fresh = True
-
-    def direction(self, gradient: Tensor) -> Tensor:
-        """Return minus the inverse Hessian times the gradient."""
-        return -(self._matrix @ gradient)
-
-    def update(self, step: Tensor, change: Tensor) -> None:
-        """Learn from a step and the change of the gradient along it, whose product must be positive."""
-        product = float(step @ change)
-        if self.fresh:
-            self._matrix *= product / float(change @ change)
-            self.fresh = False
-        image = self._matrix @ change
-        # Both rank-one terms and their transposes in one pass over the matrix, which is larger than a cache.
-        half = ((1 + float(change @ image) / product) / 2 * step - image) / product
-        self._matrix.addmm_(torch.stack([step, half], 1), torch.stack([half, step]))
-
-
-class LimitedInverseHessian:
-    """The inverse Hessian of BFGS as the last pairs of steps, for many weights."""
-
-    def __init__(self) -> None:
-        self._pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=_REMEMBERED_PAIRS)
-
-    @property
-    def fresh(self) -> bool:
-        """Whether nothing has been learned yet."""
-        return not self._pairs
-
-    def direction(self, gradient: Tensor) -> Tensor:
-        """Return minus the inverse Hessian times the gradient (two-loop recursion)."""
-        result = -gradient
-        shares = []
-        for step, change, product in reversed(self._pairs):
-            share = float(step @ result) / product
-            shares.append(share)
-            result = result - share * change
-        if self._pairs:
-            _, change, product = self._pairs[-1]
-            result = result * (product / float(change @ change))
-        for (step, change, product), share in zip(self._pairs, reversed(shares), strict=True):
-            result = result + (share - float(change @ result) / product) * step
-        return result
-
-    def update(self, step: Tensor, change: Tensor) -> None:
-        """Learn from a step and the change of the gradient along it, whose product must be positive."""
-        self._pairs.append((step, change, float(step @ change)))
-
-
-InverseHessian = DenseInverseHessian | LimitedInverseHessian
-
-
-def new_inverse_hessian(size: int) -> InverseHessian:
-    """Return an inverse Hessian that has learned nothing: a matrix where that is cheap."""
-    return DenseInverseHessian(size) if size <= _LARGEST_DENSE else LimitedInverseHessian()
 
 
 @dataclass(frozen=True)
@@ -142,45 +69,6 @@ def _beside(theta: Tensor) -> Tensor:
     return _OFF_A_KINK * max(float(theta.square().mean().sqrt()), _OFF_A_KINK) * noise
 
 
-def _cut(low: float, high: float, value: float, slope: float, too_high: float) -> float:
-    """Return a length between `low`, with its value and slope, and `high`, where the value is too high."""
-    gap = high - low
-    above = too_high - value - slope * gap
-    share = -slope * gap / (2 * above) if math.isfinite(above) and above > 0 else _LONGEST_CUT
-    return low + gap * min(max(share, _SHORTEST_CUT), _LONGEST_CUT)
-
-
-# A place with its value, its gradient, and its distance in lengths of the direction that led there.
-_Place = tuple[Tensor, float, Tensor, float]
-
-
-def _line_search(
-    theta: Tensor, value: float, slope: float, direction: Tensor, length: float
-) -> Generator[Tensor, Answer, _Place | None]:
-    """Return a place along `direction` that meets the weak Wolfe conditions, or at least lies lower; None if none.
-
-    With it come its value, its gradient, and its distance in lengths of `direction`.
-    """
-    low, high = 0.0, math.inf
-    low_value, low_slope = value, slope
-    lower: _Place | None = None
-    for _ in range(_LONGEST_SEARCH):
-        place = theta + length * direction
-        reached, differentiate = yield place
-        if not reached <= value + _ENOUGH_DESCENT * length * slope:
-            high = length
-            length = _cut(low, high, low_value, low_slope, reached)
-            continue
-        gradient = differentiate()
-        if reached < value:
-            lower = (place, reached, gradient, length)
-        low, low_value, low_slope = length, reached, float(gradient @ direction)
-        if low_slope >= _SLOPE_RISEN * slope:
-            break
-        length = (low + high) / 2 if high < math.inf else 2 * length
-    return lower
-
-
 def _descent(
     theta: Tensor,
     tolerance: float,
@@ -189,7 +77,7 @@ def _descent(
     callback: Callable[[float], None] | None,
     off_kinks: bool,
 ) -> Generator[Tensor, Answer, Descent]:
-    """Go down from `theta`: yield the places whose answers are asked for, return where it ended."""
+    """Descend from `theta`: yield the places whose answers are needed, return where it ended."""
     inverse = new_inverse_hessian(len(theta)) if inverse_hessian is None else inverse_hessian
     value, differentiate = yield theta
     gradient = differentiate()
@@ -202,7 +90,7 @@ def _descent(
         found = None
         if slope < 0:
             length = 1 / max(1.0, float(gradient.norm())) if inverse.fresh else min(1.0, 2 * last_length)
-            found = yield from _line_search(theta, value, slope, direction, length)
+            found = yield from line_search(theta, value, slope, direction, length)
         if found is None:
             if not math.isfinite(value):
                 break
@@ -216,7 +104,7 @@ def _descent(
                 continue
             if not off_kinks:
                 break
-            # Not even straight downhill. On a kink that need not be the bottom: go down again from beside it.
+            # Not even the gradient leads down. On a kink that need not be a minimum: descend again from beside it.
             left = max_iterations - len(values) + 1
             again = yield from _descent(theta + _beside(theta), tolerance, left, None, None, off_kinks=False)
             if again.value >= value - _WINDOW * tolerance * abs(value):
@@ -227,7 +115,7 @@ def _descent(
             values += [min(reached, values[-1]) for reached in again.values]
             continue
         step, change = found[0] - theta, found[2] - gradient
-        # The step along the gradient that comes before anything is learned says nothing of the length of later ones.
+        # The first step, along the gradient, is no guide to the length of later ones.
         last_length = 1.0 if inverse.fresh else found[3]
         if float(step @ change) > 0:
             inverse.update(step, change)
@@ -247,9 +135,8 @@ def descend(
     max_iterations: int,
     inverse_hessian: InverseHessian | None = None,
     off_kinks: bool = True,
-    callback: Callable[[float], None] | None = None,
 ) -> Descent:
-    """Go down from `theta` until an iteration gains less than `tolerance` times the value, on average over twenty.
+    """Descend from `theta` until an iteration gains less than `tolerance` times the value, on average over twenty.
 
     Parameters
     ----------
@@ -262,14 +149,12 @@ def descend(
     inverse_hessian : InverseHessian, optional
         What an earlier descent of a similar function has learned.
     off_kinks : bool
-        Whether to go down once more from a place beside, wherever no step can be found; only if that gains nothing
+        Whether to descend once more from a place beside, wherever no step can be found; only if that gains nothing
         either has the descent converged.
-    callback : callable, optional
-        Called with the value after each iteration.
     """
     return _drive(
         lambda places: [function(place) for place in places],
-        [_descent(theta, tolerance, max_iterations, inverse_hessian, callback, off_kinks)],
+        [_descent(theta, tolerance, max_iterations, inverse_hessian, None, off_kinks)],
     )[0]
 
 
@@ -282,7 +167,7 @@ def descend_together(
     inverse_hessians: Sequence[InverseHessian | None],
     callbacks: Sequence[Callable[[float], None]],
 ) -> list[Descent]:
-    """Go down from several places at once, each as `descend` would from it alone.
+    """Descend from several places at once, each as `descend` would alone.
 
     Parameters
     ----------

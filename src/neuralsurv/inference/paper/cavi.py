@@ -1,54 +1,33 @@
-r"""Coordinate-ascent variational inference (algorithm 2 of the paper).
+r"""Coordinate-ascent variational inference (algorithm 2 of the paper): where sweeps start, and when they end.
 
-One sweep updates q(omega), q(Psi), q(phi) and q(theta). The update of q(phi) depends on q(Psi) and the other way
-round through one number, so the pair is solved to the end in every sweep: it costs nothing and removes most of
-the slow zig-zag between phi and theta. All arithmetic is float64, but for the first sweeps of a large problem, whose
-products of matrices may be in single precision (`rough`).
+All arithmetic is float64, except in the first sweeps of a large problem, whose products of matrices may be in single
+precision (`rough`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from scipy.special import digamma, zeta
 from torch import Tensor
 
-from neuralsurv.errors import NotConvergedError, NotFiniteError, NotPositiveDefiniteError
-from neuralsurv.inference.optimise.anderson import Anderson
-from neuralsurv.inference.paper.elbo import elbo
-from neuralsurv.inference.paper.mean_search import search_mean
+from neuralsurv.errors import NotFiniteError
+from neuralsurv.inference.paper import updates
+from neuralsurv.inference.paper.acceleration import AcceleratedSweeps
 from neuralsurv.inference.paper.problem import PaperProblem
-from neuralsurv.model.augmentation import latent_intensity, log_thinning, polya_gamma_mean
+from neuralsurv.inference.paper.updates import CaviStart, CaviState
 from neuralsurv.model.linearise import Linearised
 from neuralsurv.model.prior import Gamma
-from neuralsurv.solvers.coordinates import Coordinates
-from neuralsurv.solvers.interface import Gaussian, Solver
+from neuralsurv.solvers.interface import Solver
 
 _TINY = torch.finfo(torch.float64).tiny
-# A fall of the ELBO by less than this, relative to its size, is rounding.
-_ROUNDING = 1e-12
-# How large an extrapolation may make the variance of g.
-_LARGEST_LOG_VARIANCE = 50.0
-# The search for a mean ends when it promises less than this, in nats, or than this share of what the last sweep gained.
-_COARSEST_SEARCH = 1e-4
-_SEARCH_SHARE = 1e-3
 # Rough sweeps have done their part when a sweep changes no block of parameters by more than this.
 _ROUGH_CHANGE = 1e-4
 
-
-@dataclass(frozen=True)
-class CaviState:
-    """What the next sweep needs: q(phi), q(theta), and the moments of g at the points."""
-
-    phi: Gamma
-    theta: Gaussian | None
-    theta_mean: Tensor
-    m: Tensor
-    v: Tensor
+Report = Callable[[int, float, float], None]
 
 
 @dataclass(frozen=True)
@@ -84,35 +63,7 @@ class CaviInfo:
         return len(self.elbo)
 
 
-def phi_shape(shape: float, thinned: float, rate: float) -> float:
-    r"""Solve :math:`\alpha = A + (B/\beta)\,e^{\psi(\alpha)}` for the shape of q(phi).
-
-    The function :math:`\alpha - A - (B/\beta)e^{\psi(\alpha)}` rises and is concave where B < β, so Newton's
-    steps from A go up to its only root and never past it.
-
-    Parameters
-    ----------
-    shape : float
-        A: prior shape plus the weighted number of events.
-    thinned : float
-        B: Σ c σ(s) exp(−(m+s)/2), the latent mass for φ = 1.
-    rate : float
-        β.
-    """
-    ratio, alpha = thinned / rate, shape
-    for _ in range(100):
-        power = ratio * math.exp(float(digamma(alpha)))
-        # The derivative of the digamma function is Hurwitz's zeta function of 2.
-        step = (shape + power - alpha) / (1 - power * float(zeta(2.0, alpha)))
-        alpha += step
-        if not abs(step) > 1e-14 * alpha:
-            break
-    if not math.isfinite(alpha):
-        raise NotFiniteError(f"the shape of q(phi) became {alpha}; the baseline exposure is {rate:.3g}.")
-    return alpha
-
-
-def start(problem: PaperProblem, linearised: Linearised, theta: Tensor, phi: float, spread: str = "mode") -> CaviState:
+def start(problem: PaperProblem, linearised: Linearised, theta: Tensor, phi: float, spread: str = "mode") -> CaviStart:
     """Return where the sweeps start: E[phi] = phi_MAP and q(theta) around theta_MAP.
 
     Parameters
@@ -130,39 +81,10 @@ def start(problem: PaperProblem, linearised: Linearised, theta: Tensor, phi: flo
     if spread == "prior":
         variance = linearised.rows.squared_norms(1 / problem.weight_prior.precision)
     mean = linearised.offset + linearised.rows.times(theta)
-    return CaviState(Gamma(phi * problem.phi_rate, problem.phi_rate), None, theta, mean, variance)
+    return CaviStart(Gamma(phi * problem.phi_rate, problem.phi_rate), theta, mean, variance)
 
 
-def update_phi(problem: PaperProblem, m: Tensor, v: Tensor) -> Gamma:
-    """Return q(phi), with q(Psi) at its optimum for it (eq. A14)."""
-    events = problem.points.events
-    s = torch.sqrt(m**2 + v)[events:]
-    thinned = float((problem.baseline * torch.exp(log_thinning(m[events:], s))).sum())
-    known = problem.phi_prior.shape + problem.event_count
-    return Gamma(phi_shape(known, thinned, problem.phi_rate), problem.phi_rate)
-
-
-def curvature_and_slope(problem: PaperProblem, m: Tensor, v: Tensor, phi: Gamma) -> tuple[Tensor, Tensor]:
-    """Return κ and a of every point: what q(omega) and q(Psi) leave for q(theta) (appendix G.4)."""
-    events = problem.points.events
-    s = torch.sqrt(m**2 + v)
-    omega = polya_gamma_mean(s)
-    latent = latent_intensity(problem.baseline, m[events:], s[events:], phi.mean_log)
-    curvature = torch.cat([problem.event_weight, latent]) * omega
-    slope = torch.cat([problem.event_weight, -latent]) / 2
-    return curvature, slope
-
-
-def sweep(problem: PaperProblem, linearised: Linearised, solver: Solver[Any], state: CaviState) -> CaviState:
-    """Update q(omega), q(Psi), q(phi), then q(theta)."""
-    phi = update_phi(problem, state.m, state.v)
-    curvature, slope = curvature_and_slope(problem, state.m, state.v, phi)
-    theta = solver.solve(curvature, slope - curvature * linearised.offset)
-    mean, variance = solver.moments(theta)
-    return CaviState(phi, theta, theta.mean, linearised.offset + mean, variance)
-
-
-def _relative_change(new: CaviState, old: CaviState, weight: Tensor) -> float:
+def _relative_change(new: CaviState, old: CaviStart, weight: Tensor) -> float:
     def change(a: Tensor, b: Tensor, by: Tensor) -> float:
         return float(((by * (a - b) ** 2).sum() / (by * b**2).sum().clamp_min(_TINY)).sqrt())
 
@@ -173,174 +95,118 @@ def _relative_change(new: CaviState, old: CaviState, weight: Tensor) -> float:
     )
 
 
-def _bound(problem: PaperProblem, state: CaviState) -> float:
-    assert state.theta is not None
-    return elbo(problem, state.m, state.v, state.phi, state.theta.divergence(problem.weight_prior.precision))
+@dataclass
+class _Run:
+    """The sweeps of one fit so far."""
 
+    problem: PaperProblem
+    linearised: Linearised
+    exact: Solver[Any]
+    rough: Solver[Any] | None
+    tolerance: float
+    max_sweeps: int
+    report: Report
+    reached: float = -math.inf
+    trace: list[float] = field(default_factory=list)
+    changes: list[float] = field(default_factory=list)
+    rough_sweeps: int = 0
+    converged: bool = False
+    interrupted: bool = False
 
-class Shortcut:
-    """Sweeps that start beyond where the last one ended.
+    @property
+    def done(self) -> int:
+        """Number of sweeps so far."""
+        return len(self.trace) + self.rough_sweeps
 
-    From the last few of them the limit of the variances is guessed (Anderson), and the best mean for them is searched.
-    Any moments are a valid start, since q(omega), q(Psi) and q(phi) are free; what they lead to is only kept if the
-    ELBO has not fallen. A solver without coordinates has its means guessed as well, not searched.
-    """
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a sweep to come."""
+        return self.done < self.max_sweeps and not self.converged and not self.interrupted
 
-    def __init__(self, problem: PaperProblem, linearised: Linearised) -> None:
-        self._problem, self._linearised = problem, linearised
-        self._memory: Anderson | None = None
-        self._last_gain = math.inf
+    @property
+    def solver(self) -> Solver[Any]:
+        """The solver of the next sweep."""
+        return self.rough or self.exact
 
-    def __call__(self, solver: Solver[Any], state: CaviState, reached: float) -> tuple[CaviState, float] | None:
-        """Return the state after a sweep with its ELBO, or None where all that was tried has lowered it.
+    def sweep(self, state: CaviStart) -> tuple[CaviState, float]:
+        """Return the state after a plain sweep, with its ELBO."""
+        new = updates.sweep(self.problem, self.linearised, self.solver, state)
+        return new, updates.elbo_of(self.problem, new)
 
-        Parameters
-        ----------
-        solver : Solver
-            The algebra of the sweep.
-        state : CaviState
-            Where the last sweep ended.
-        reached : float
-            The ELBO there.
-        """
-        assert state.theta is not None
-        coordinates = solver.coordinates(state.theta)
-        if self._memory is None:
-            weight = self._problem.points.weight
-            self._memory = Anderson(weight if coordinates is not None else torch.cat([weight, weight]))
-        found = None
-        guess = self._memory.guess()
-        if guess is not None:
-            found = self._sweep_beyond(solver, self._unpacked(guess, state), coordinates, reached)
-            if found is None:
-                self._memory.forget()
-        if found is None:
-            found = self._sweep_beyond(solver, state, coordinates, reached)
-        if found is not None:
-            self._last_gain = found[1] - reached
-        return found
-
-    def _sweep_beyond(
-        self, solver: Solver[Any], begin: CaviState, coordinates: Coordinates | None, reached: float
-    ) -> tuple[CaviState, float] | None:
-        """Search the mean and sweep; return the end of it if the ELBO has not fallen."""
-        problem, linearised = self._problem, self._linearised
-        assert self._memory is not None
+    def accept(self, old: CaviStart, new: CaviState, bound: float) -> CaviState:
+        """Record a sweep; where it ends those in single precision, return its state with exact moments."""
+        if not math.isfinite(bound):
+            raise NotFiniteError(f"the ELBO became {bound} in sweep {self.done + 1}; look for extreme covariates.")
+        change = _relative_change(new, old, self.problem.points.weight)
+        if self.rough is None:
+            self.trace.append(bound)
+            self.changes.append(change)
+            self.converged = change < self.tolerance
+        else:
+            self.rough_sweeps += 1
+            if change < _ROUGH_CHANGE or not bound > self.reached or self.rough_sweeps == self.max_sweeps - 1:
+                self.rough = None
+                mean, variance = self.exact.moments(new.theta)
+                new = replace(new, m=self.linearised.offset + mean, v=variance)
+                bound = updates.elbo_of(self.problem, new)
+        self.reached = bound
         try:
-            if coordinates is not None:
-                tolerance = min(_COARSEST_SEARCH, _SEARCH_SHARE * self._last_gain)
-                tolerance = max(tolerance, _ROUNDING * abs(reached))
-                v = begin.v
-                m = search_mean(
-                    problem, coordinates, linearised.offset, v, lambda m: update_phi(problem, m, v), tolerance
-                )
-                begin = replace(begin, m=m)
-            new = sweep(problem, linearised, solver, begin)
-            bound = _bound(problem, new)
-        except (NotPositiveDefiniteError, NotFiniteError, NotConvergedError):
-            return None
-        if not bound >= reached - _ROUNDING * abs(reached):
-            return None
-        self._memory.add(self._packed(begin, coordinates), self._packed(new, coordinates))
-        return new, bound
+            self.report(self.done, bound, change)
+        except KeyboardInterrupt:
+            self.interrupted = True
+        return new
 
-    @staticmethod
-    def _packed(state: CaviState, coordinates: Coordinates | None) -> Tensor:
-        """Return what is extrapolated: the variance of g on the log scale, and the mean of g if it is not searched."""
-        variance = torch.log(state.v + _TINY)
-        return variance if coordinates is not None else torch.cat([variance, state.m])
-
-    @staticmethod
-    def _unpacked(values: Tensor, state: CaviState) -> CaviState:
-        count = len(state.m)
-        variance = torch.exp(values[:count].clamp(max=_LARGEST_LOG_VARIANCE))
-        return replace(state, v=variance, m=values[count:] if len(values) > count else state.m)
+    def info(self, state: CaviState) -> CaviInfo:
+        latent = state.phi.shape - self.problem.phi_prior.shape - self.problem.event_count
+        trace, changes = tuple(self.trace), tuple(self.changes)
+        return CaviInfo(trace, changes, self.converged, self.interrupted, latent, self.rough_sweeps)
 
 
 def fit(
     problem: PaperProblem,
     linearised: Linearised,
     solver: Solver[Any],
-    state: CaviState,
+    state: CaviStart,
     *,
     tolerance: float = 1e-6,
     max_sweeps: int = 1000,
     accelerate: bool = True,
     rough: Solver[Any] | None = None,
-    report: Callable[[int, float, float], None] | None = None,
+    report: Report = lambda sweep, elbo, change: None,
 ) -> tuple[CaviState, CaviInfo]:
-    """Sweep until the parameters stand still.
+    """Sweep until the parameters no longer change.
 
     Parameters
     ----------
     problem, linearised, solver : PaperProblem, Linearised, Solver
         The data, the linearised points, and the algebra.
-    state : CaviState
+    state : CaviStart
         Where to start.
     tolerance : float
         Stop when no block of parameters (the shape of q(phi), the mean of q(theta), the variances of g at the
         points) changes by more than this, relative to its size: the rule of the paper.
     max_sweeps : int
-        Stop after so many sweeps in any case.
+        Limit on the sweeps.
     accelerate : bool
-        Whether sweeps start where the last ones seem to lead (:class:`Shortcut`). The end is a fixed point of the
-        sweeps either way; where there are several it need not be the same one.
+        Whether sweeps start where the last ones seem to lead (:class:`AcceleratedSweeps`). The end is a fixed point of
+        the sweeps either way; where there are several it need not be the same one.
     rough : Solver, optional
-        The same algebra, cheaper and less exact, for the first sweeps. They end when they change little, or gain
-        nothing any more; the others, and all that is reported of the ELBO, are the solver's own.
-    report : callable, optional
+        The same algebra, cheaper and less exact, for the first sweeps. They end when they change little, or no longer
+        gain; the others, and the ELBO that is reported, are the solver's own.
+    report : callable
         Called after each sweep with its number, the ELBO and the change.
     """
-    trace: list[float] = []
-    changes: list[float] = []
-    shortcut = Shortcut(problem, linearised)
-    reached, rough_sweeps = -math.inf, 0
-    converged = interrupted = False
-    while len(trace) + rough_sweeps < max_sweeps and not converged and not interrupted:
+    run = _Run(problem, linearised, solver, rough, tolerance, max_sweeps, report)
+    accelerated = AcceleratedSweeps(problem, linearised)
+    # An interrupt of the first sweep is passed on.
+    current = run.accept(state, *run.sweep(state))
+    while run.goes_on:
         try:
-            found = None
-            if accelerate and state.theta is not None:
-                found = shortcut(rough or solver, state, reached)
-            if found is None:
-                new = sweep(problem, linearised, rough or solver, state)
-                found = new, _bound(problem, new)
+            found = accelerated(run.solver, current, run.reached) if accelerate else None
+            found = found or run.sweep(current)
         except KeyboardInterrupt:
             # The state of the last finished sweep is a posterior like any other, only not the final one.
-            if state.theta is None:
-                raise
-            interrupted = True
-            continue
-        new, bound = found
-        if not math.isfinite(bound):
-            number = len(trace) + rough_sweeps + 1
-            raise NotFiniteError(f"the ELBO became {bound} in sweep {number}; look for extreme covariates.")
-        change = _relative_change(new, state, problem.points.weight)
-        if rough is None:
-            trace.append(bound)
-            changes.append(change)
-            converged = change < tolerance
-            state, reached = new, bound
-        else:
-            rough_sweeps += 1
-            state = new
-            if change < _ROUGH_CHANGE or not bound > reached or rough_sweeps == max_sweeps - 1:
-                rough = None
-                state, bound = _exactly(problem, linearised, solver, state)
-            reached = bound
-        if report is not None:
-            try:
-                report(len(trace) + rough_sweeps, bound, change)
-            except KeyboardInterrupt:
-                interrupted = True
-    latent = state.phi.shape - problem.phi_prior.shape - problem.event_count
-    return state, CaviInfo(tuple(trace), tuple(changes), converged, interrupted, latent, rough_sweeps)
-
-
-def _exactly(
-    problem: PaperProblem, linearised: Linearised, solver: Solver[Any], state: CaviState
-) -> tuple[CaviState, float]:
-    """Work the moments of g and the ELBO out anew, with a solver that is more exact than the one of the sweep."""
-    assert state.theta is not None
-    mean, variance = solver.moments(state.theta)
-    state = replace(state, m=linearised.offset + mean, v=variance)
-    return state, _bound(problem, state)
+            run.interrupted = True
+            break
+        current = run.accept(current, *found)
+    return current, run.info(current)

@@ -15,7 +15,8 @@ from neuralsurv.inference.paper import cavi, mode
 from neuralsurv.inference.paper.footprint import require_paper
 from neuralsurv.inference.paper.problem import COARSE_ROWS, PaperProblem, build_problem, coarse_problem
 from neuralsurv.inference.paper.settings import PaperSettings
-from neuralsurv.inference.paper.solving import make_solver, report_solver, rough_solver
+from neuralsurv.inference.paper.solving import make_solver
+from neuralsurv.inference.paper.updates import CaviStart
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.linearise import Linearised, linearise, linearise_network
 from neuralsurv.model.prior import Gamma, GroupedPrior
@@ -27,7 +28,6 @@ from neuralsurv.solvers.choose import Choice, choose
 from neuralsurv.solvers.dual import DualGaussian
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian
-from neuralsurv.solvers.lowrank import LowRankSolver
 from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 
 # What the algebra of the sweeps may hold in memory.
@@ -247,19 +247,18 @@ def _moments(linearised: Linearised, theta: Gaussian) -> tuple[Tensor, Tensor]:
 
 def sweep_coarsely(
     problem: PaperProblem, linearised: Linearised, coarse: PaperProblem, start: mode.Mode, settings: PaperSettings
-) -> tuple[cavi.CaviState, int]:
+) -> tuple[CaviStart, int]:
     """Sweep on the coarse rule until that stands still; return the state at the points of the problem."""
     rough = linearise(coarse, start.theta)
-    state = cavi.start(coarse, rough, start.theta, start.phi, settings.spread)
+    begin = cavi.start(coarse, rough, start.theta, start.phi, settings.spread)
     with threads_for(len(coarse.points) * coarse.network.size):
-        solver = make_solver(choose(len(coarse.points), coarse.network.size, MEMORY).solver, coarse, rough, state)
+        solver = make_solver(choose(len(coarse.points), coarse.network.size, MEMORY).solver, coarse, rough, begin)
         state, info = cavi.fit(
-            coarse, rough, solver, state, tolerance=settings.tolerance, max_sweeps=settings.max_sweeps
+            coarse, rough, solver.exact, begin, tolerance=settings.tolerance, max_sweeps=settings.max_sweeps
         )
-    assert state.theta is not None
     with threads_for(len(problem.points) * problem.network.size):
         mean, variance = _moments(linearised, state.theta)
-    return cavi.CaviState(state.phi, None, state.theta_mean, mean, variance), info.sweeps
+    return CaviStart(state.phi, state.theta_mean, mean, variance), info.sweeps
 
 
 def _room_for_directions(points: int, weights: int) -> bool:
@@ -311,31 +310,29 @@ def fit_paper(
     # Fewer nodes of the same rows lead nearly to the same posterior; some of the rows lead to one that the others take
     # longer to move than a start from the mode.
     if coarse is None or len(cohort) >= 2 * COARSE_ROWS:
-        state = cavi.start(problem, linearised, start.theta, start.phi, settings.spread)
+        begin = cavi.start(problem, linearised, start.theta, start.phi, settings.spread)
     else:
-        state, coarse_sweeps = sweep_coarsely(problem, linearised, coarse, start, settings)
+        begin, coarse_sweeps = sweep_coarsely(problem, linearised, coarse, start, settings)
     with threads_for(len(problem.points) * problem.network.size):
-        solver = make_solver(choice.solver, problem, linearised, state)
-    rank = solver.rank if isinstance(solver, LowRankSolver) else problem.network.size
-    with threads_for(len(problem.points) * rank), bar("variational sweeps", None, verbose) as advance:
+        solver = make_solver(choice.solver, problem, linearised, begin, rough=settings.accelerate)
+    with threads_for(len(problem.points) * solver.rank), bar("variational sweeps", None, verbose) as advance:
         state, info = cavi.fit(
             problem,
             linearised,
-            solver,
-            state,
+            solver.exact,
+            begin,
             tolerance=settings.tolerance,
             max_sweeps=settings.max_sweeps,
             accelerate=settings.accelerate,
-            rough=rough_solver(solver, settings),
+            rough=solver.rough,
             report=lambda k, bound, change: advance(k, f"sweep {k}, ELBO {bound:.4f}, change {change:.1e}"),
         )
     theta = state.theta
-    assert theta is not None
     if isinstance(theta, DualGaussian) and _room_for_directions(*linearised.rows.shape):
         # The same law without the training rows.
         theta = theta.compact()
     nodes = settings.rule.nodes(cohort.entry, cohort.time, settings.rho)
     missing = missing_share(cohort.entry, cohort.time, cohort.weight, nodes, settings.rho)
-    used = report_solver(choice, solver, problem, state)
+    used = solver.report(choice, problem, state)
     coarse_sweeps += info.rough_sweeps
     return PaperFit(state.phi, theta, start, tuple(objectives), info, problem, missing, used, coarse_sweeps)

@@ -13,12 +13,12 @@ search starts from where it ended, so fixed points are what they are without it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from neuralsurv.inference.optimise.inverse_hessian import LimitedInverseHessian
 from neuralsurv.inference.paper.elbo import elbo
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
@@ -26,8 +26,10 @@ from neuralsurv.model.prior import Gamma
 from neuralsurv.solvers.coordinates import Coordinates
 
 _DEPTH = 10
-# The search between two sweeps may take so many steps, and no longer than two sweeps do; what a step costs beyond its
-# products, whatever the size, is about this many operations.
+# A step is learned from if the slope falls along it by this share of the most it could.
+_LEAST_CURVATURE = 1e-10
+# The search between two sweeps takes at most this many steps, and no longer than two sweeps do; beyond its products, a
+# step costs about this many operations, whatever the size.
 _MOST_STEPS, _FEWEST_STEPS = 200, 10
 _OPERATIONS_OF_CALLS = 2e7
 # A step must gain this share of what its slope promises, and is lengthened while that gains this share more.
@@ -46,35 +48,6 @@ def slope_of_mean(problem: PaperProblem, m: Tensor, v: Tensor, phi: Gamma) -> Te
     product = polya_gamma_mean(s) * m
     latent = latent_intensity(problem.baseline, m[events:], s[events:], phi.mean_log)
     return torch.cat([problem.event_weight * (0.5 - product[:events]), -latent * (0.5 + product[events:])])
-
-
-class _Memory:
-    """The last steps and how they changed the slope: an inverse Hessian on top of the covariance of the coordinates."""
-
-    def __init__(self, coordinates: Coordinates) -> None:
-        self._coordinates = coordinates
-        self._pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=_DEPTH)
-
-    def add(self, step: Tensor, fall: Tensor) -> None:
-        """Learn that a step has lowered the slope by so much; where it has raised it, the ELBO bends upwards."""
-        product = float(step @ fall)
-        if product > 1e-10 * float(step.norm() * fall.norm()):
-            self._pairs.append((step, fall, product))
-
-    def forget(self) -> None:
-        """Forget all steps."""
-        self._pairs.clear()
-
-    def direction(self, slope: Tensor) -> Tensor:
-        """Return the inverse Hessian times the slope (the two loops of L-BFGS)."""
-        found, shares = slope.clone(), []
-        for step, fall, product in reversed(self._pairs):
-            shares.append(float(step @ found) / product)
-            found -= shares[-1] * fall
-        found = self._coordinates.covariance_times(found)
-        for (step, fall, product), share in zip(self._pairs, reversed(shares), strict=True):
-            found += (share - float(fall @ found) / product) * step
-        return found
 
 
 def search_mean(
@@ -107,13 +80,14 @@ def search_mean(
     m = offset + coordinates.rows.times(place)
     phi = phi_of(m)
     reached, slope = value(place, m, phi), slope_at(place, m, phi)
-    memory = _Memory(coordinates)
-    for _ in range(_most_steps(*coordinates.rows.shape)):
-        direction = memory.direction(slope)
+    inverse = LimitedInverseHessian(_DEPTH, chart.covariance_times)
+    for _ in range(_most_steps(*chart.rows.shape)):
+        # The gradient of what is minimised is minus the slope of the ELBO.
+        direction = inverse.direction(-slope)
         promise = float(slope @ direction)
         if not promise > 0:
-            memory.forget()
-            direction = coordinates.covariance_times(slope)
+            inverse = LimitedInverseHessian(_DEPTH, chart.covariance_times)
+            direction = inverse.direction(-slope)
             promise = float(slope @ direction)
         if not promise > tolerance:
             break
@@ -132,7 +106,10 @@ def search_mean(
             break
         place, m, phi = tried[length]
         before, slope = slope, slope_at(place, m, phi)
-        memory.add(length * direction, before - slope)
+        step, fall = length * direction, before - slope
+        # Where a step has raised the slope, the ELBO bends upwards.
+        if float(step @ fall) > _LEAST_CURVATURE * float(step.norm() * fall.norm()):
+            inverse.update(step, fall)
         reached += gained
     return m
 

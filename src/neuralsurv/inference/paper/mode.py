@@ -21,7 +21,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.optimise.descent import Answer, Function, InverseHessian, descend, descend_together
+from neuralsurv.inference.optimise.descent import Function, descend, descend_together
+from neuralsurv.inference.optimise.inverse_hessian import InverseHessian
+from neuralsurv.inference.optimise.line_search import Answer
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
 from neuralsurv.model.network import Pullback
@@ -93,12 +95,6 @@ def _value_and_slope(problem: PaperProblem, theta: Tensor, g: Tensor, pullback: 
     return value, gradient
 
 
-def objective_and_gradient(problem: PaperProblem, theta: Tensor) -> tuple[float, Tensor]:
-    """Return U and its gradient."""
-    value, gradient = value_and_slope(problem, theta)
-    return value, gradient()
-
-
 def objective(problem: PaperProblem, theta: Tensor, phi: float | None = None) -> float:
     """Return U, or at a given phi the joint objective whose minimum over phi is U.
 
@@ -158,7 +154,7 @@ def direct_together(
     inverse_hessians: Sequence[InverseHessian | None] | None = None,
     report: Report | None = None,
 ) -> list[Mode]:
-    """Minimise U from several starts at once: one pass through the network serves all that are still on their way.
+    """Minimise U from several starts at once: one pass through the network serves all that have not ended.
 
     Parameters
     ----------

@@ -1,18 +1,21 @@
-"""From the name of a solver to one that is made for a problem, and what there is to know of it in the end."""
+"""The solver of the sweeps: made by name for a problem, with a cheaper one for the first sweeps and its report."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from neuralsurv.inference.linearised_fit import SolverReport
-from neuralsurv.inference.paper import cavi
 from neuralsurv.inference.paper.problem import PaperProblem
-from neuralsurv.inference.paper.settings import PaperSettings
+from neuralsurv.inference.paper.updates import CaviStart, CaviState, curvature_and_slope, update_phi
 from neuralsurv.model.linearise import Linearised
 from neuralsurv.solvers.choose import Choice
 from neuralsurv.solvers.dual import DualSolver
 from neuralsurv.solvers.interface import Solver
-from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver
+from neuralsurv.solvers.lowrank import low_rank_solver
 from neuralsurv.solvers.primal import PrimalSolver
 
 # Reduced rows of more numbers than this are first swept in single precision; a sweep then takes a second or more.
@@ -21,27 +24,55 @@ _WORTH_ROUGH_SWEEPS = 2**23
 _INFORMATION_TOLERANCE = 1e-3
 
 
-def make_solver(name: str, problem: PaperProblem, linearised: Linearised, state: cavi.CaviState) -> Solver[Any]:
-    """Return a solver by name, made for the linearised points and the curvatures that `state` leads to."""
+@dataclass(frozen=True)
+class SweepSolver:
+    """A solver that is made for a problem.
+
+    Attributes
+    ----------
+    exact : Solver
+        The solver.
+    rank : int
+        Number of directions that it keeps.
+    rough : Solver or None
+        A cheaper one for the first sweeps, where these are slow.
+    lost_information : callable
+        From the curvatures at the points to the information that the directions left out would have had, in nats.
+    """
+
+    exact: Solver[Any]
+    rank: int
+    rough: Solver[Any] | None = None
+    lost_information: Callable[[Tensor], float] = lambda curvature: 0.0
+
+    def report(self, choice: Choice, problem: PaperProblem, state: CaviState) -> SolverReport:
+        """Return which solver was used, and what it lost by the last sweep."""
+        curvature, _ = curvature_and_slope(problem, state.m, state.v, state.phi)
+        return SolverReport(choice.solver, choice.reason, self.rank, self.lost_information(curvature))
+
+
+def make_solver(
+    name: str, problem: PaperProblem, linearised: Linearised, state: CaviStart, *, rough: bool = False
+) -> SweepSolver:
+    """Return a solver by name, made for the linearised points and the curvatures that `state` leads to.
+
+    Parameters
+    ----------
+    name : {"primal", "dual", "low-rank"}
+        The solver.
+    problem, linearised : PaperProblem, Linearised
+        The data and the linearised points.
+    state : CaviStart
+        Where the sweeps start.
+    rough : bool
+        Whether the first sweeps may be in single precision, if they are slow.
+    """
     rows, precision = linearised.rows, problem.weight_prior.precision
     if name == "primal":
-        return PrimalSolver(rows, precision)
+        return SweepSolver(PrimalSolver(rows, precision), problem.network.size)
     if name == "dual":
-        return DualSolver(rows, precision)
-    importance, _ = cavi.curvature_and_slope(problem, state.m, state.v, cavi.update_phi(problem, state.m, state.v))
-    return low_rank_solver(rows, precision, importance, tolerance=_INFORMATION_TOLERANCE)
-
-
-def rough_solver(solver: Solver[Any], settings: PaperSettings) -> Solver[Any] | None:
-    """Return a cheaper solver for the first sweeps of a large problem, where shortcuts are wanted."""
-    if not settings.accelerate or not isinstance(solver, LowRankSolver) or solver.reduced.numel() < _WORTH_ROUGH_SWEEPS:
-        return None
-    return solver.rough()
-
-
-def report_solver(choice: Choice, solver: Solver[Any], problem: PaperProblem, state: cavi.CaviState) -> SolverReport:
-    """Return what there is to know of the solver after the last sweep."""
-    if not isinstance(solver, LowRankSolver):
-        return SolverReport(choice.solver, choice.reason, problem.network.size, 0.0)
-    curvature, _ = cavi.curvature_and_slope(problem, state.m, state.v, state.phi)
-    return SolverReport(choice.solver, choice.reason, solver.rank, solver.lost_information(curvature))
+        return SweepSolver(DualSolver(rows, precision), problem.network.size)
+    importance, _ = curvature_and_slope(problem, state.m, state.v, update_phi(problem, state.m, state.v))
+    solver = low_rank_solver(rows, precision, importance, tolerance=_INFORMATION_TOLERANCE)
+    slow = solver.reduced.numel() >= _WORTH_ROUGH_SWEEPS
+    return SweepSolver(solver, solver.rank, solver.rough() if rough and slow else None, solver.lost_information)

@@ -1,7 +1,7 @@
-r"""What a batch of rows says under a belief, as one flat vector that can be added up over batches and processes.
+r"""The terms of the ELBO of a batch of rows, as one flat vector that can be summed over batches and processes.
 
-It holds :math:`\mathrm{E}\log p`, :math:`Z^\top\mathrm{diag}(\kappa)Z` and :math:`Z^\top b`. A belief follows from the
-sums alone, so a step of coordinate ascent, exact or on a sample of the rows, is a step from sums to sums.
+It holds :math:`\mathrm{E}\log p`, :math:`Z^\top\mathrm{diag}(\kappa)Z` and :math:`Z^\top b`. The posterior follows from
+the sums alone, so a step of coordinate ascent, exact or on a sample of the rows, is a step from sums to sums.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.default.expectations import bounded_expectations, expectations
-from neuralsurv.inference.stream.kept_directions import Belief, Directions, Information
+from neuralsurv.inference.stream.kept_directions import Information, KeptDirections, ReducedGaussian
 from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.linearise import linearise_network
@@ -24,38 +24,8 @@ from neuralsurv.posterior.concerns import CEILING_SHARE
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
 
 
-@dataclass(frozen=True)
-class Linear:
-    """The linearised model at the points of a batch.
-
-    Attributes
-    ----------
-    network, normaliser
-        The hazard.
-    rule : ShiftedLog
-        Quadrature, with as many nodes for each row.
-    theta_star : Tensor of shape (m,)
-        Where the network is linearised.
-    directions : Directions
-        What is kept of the weights.
-    """
-
-    network: Network
-    normaliser: Normaliser
-    rule: ShiftedLog
-    theta_star: Tensor
-    directions: Directions
-
-    def at(self, rows: Cohort) -> tuple[Likelihood, Tensor, Tensor, Tensor]:
-        """Return the points of a batch, g at theta = 0 there, the reduced rows and what lies across them."""
-        points = build_points(rows, self.rule, 1.0)
-        likelihood = Likelihood(points, rows.x, self.network, self.normaliser, 1.0)
-        linearised = linearise_network(self.network, self.theta_star, points.time, likelihood.point_x)
-        return likelihood, linearised.offset, *self.directions.reduce(linearised.rows, points, rows.x)
-
-
 def triangle_length(rank: int) -> int:
-    """Return how many numbers the lower triangle of an r×r matrix holds."""
+    """Return the number of elements of the lower triangle of an r×r matrix."""
     return rank * (rank + 1) // 2
 
 
@@ -76,12 +46,18 @@ def _square(triangle: Tensor, rank: int) -> Tensor:
 
 @dataclass(frozen=True)
 class BatchTerms:
-    """What a batch of rows says: φ held, exact expectations.
+    """The terms of a batch under the linearised model, with φ fixed.
 
     Attributes
     ----------
-    linear : Linear
-        The linearised model.
+    network, normaliser
+        The hazard.
+    rule : ShiftedLog
+        Quadrature, with the same number of nodes for each row.
+    theta_star : Tensor of shape (m,)
+        Where the network is linearised.
+    directions : KeptDirections
+        The directions of the weights that are kept.
     phi : float
         φ.
     curvature : {"exact", "fisher", "polya-gamma"}
@@ -90,30 +66,33 @@ class BatchTerms:
         Whether the hyper-prior of the scales counts.
     """
 
-    linear: Linear
+    network: Network
+    normaliser: Normaliser
+    rule: ShiftedLog
+    theta_star: Tensor
+    directions: KeptDirections
     phi: float
     curvature: str = "exact"
     hyper_priors: bool = True
-
-    @property
-    def directions(self) -> Directions:
-        """What is kept of the weights."""
-        return self.linear.directions
 
     @property
     def length(self) -> int:
         """Value, mass without hazard, crowded mass, information across; then b and the triangle of H."""
         return 4 + self.directions.rank + triangle_length(self.directions.rank)
 
-    def batch(self, rows: Cohort, belief: Belief) -> Tensor:
-        """Return the sums of a batch."""
-        likelihood, offset, reduced, remainder = self.linear.at(rows)
-        mean, variance = belief.moments(reduced, remainder)
+    def batch(self, rows: Cohort, q: ReducedGaussian) -> Tensor:
+        """Return the sums of a batch under q."""
+        points = build_points(rows, self.rule, 1.0)
+        likelihood = Likelihood(points, rows.x, self.network, self.normaliser, 1.0)
+        linearised = linearise_network(self.network, self.theta_star, points.time, likelihood.point_x)
+        offset = linearised.offset
+        reduced, remainder = self.directions.reduce(linearised.rows, points, rows.x)
+        mean, variance = q.moments(reduced, remainder)
         if self.curvature == "polya-gamma":
             found = bounded_expectations(likelihood, self.phi, offset + mean, variance)
         else:
             found = expectations(likelihood, self.phi, offset + mean, variance, fisher=self.curvature == "fisher")
-        share = torch.sigmoid((offset + mean)[likelihood.points.events :])
+        share = torch.sigmoid((offset + mean)[points.events :])
         numbers = torch.tensor(
             [
                 found.value,
@@ -126,12 +105,12 @@ class BatchTerms:
         slope = found.slope + found.curvature * mean
         return torch.cat([numbers, reduced.T @ slope, _gram(reduced, found.curvature)])
 
-    def told(self, sums: Tensor) -> Information:
-        """Return what the rows say of the weights."""
+    def information(self, sums: Tensor) -> Information:
+        """Return the information of the rows about the weights."""
         rank = self.directions.rank
         return Information(_square(sums[4 + rank :], rank), sums[4 : 4 + rank], float(sums[3]))
 
-    def elbo(self, sums: Tensor, belief: Belief, log_scales: Tensor) -> float:
+    def elbo(self, sums: Tensor, q: ReducedGaussian, log_scales: Tensor) -> float:
         """Return ELBO plus log hyper-prior."""
-        value = float(sums[0]) - self.directions.divergence(belief, log_scales)
+        value = float(sums[0]) - self.directions.divergence(q, log_scales)
         return value + self.directions.prior.log_density(log_scales) if self.hyper_priors else value

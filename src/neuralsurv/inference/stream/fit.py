@@ -9,19 +9,21 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.stream.survey import Survey
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.inference.linearised_fit import SolverReport
-from neuralsurv.inference.stream.batch_terms import BatchTerms, Linear
-from neuralsurv.inference.stream.feature_learning import Objective, Training, learn_features
-from neuralsurv.inference.stream.kept_directions import Directions, choose_directions
-from neuralsurv.inference.stream.natural_gradient import Inference, Settled
-from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS, PackedRows, permutation
+from neuralsurv.inference.stream.batch_terms import BatchTerms
+from neuralsurv.inference.stream.direction_choice import choose_directions
+from neuralsurv.inference.stream.exact_sweeps import sweep
+from neuralsurv.inference.stream.feature_learning import FeatureTraining, Objective, learn_features
+from neuralsurv.inference.stream.kept_directions import KeptDirections
+from neuralsurv.inference.stream.natural_gradient import take_steps
+from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS, PackedRows, block_order
 from neuralsurv.inference.stream.plan import StreamPlan
-from neuralsurv.inference.stream.processes import Team
-from neuralsurv.inference.stream.snapshots import Keeper
+from neuralsurv.inference.stream.processes import ProcessGroup
+from neuralsurv.inference.stream.snapshots import SnapshotStore
+from neuralsurv.inference.stream.streamed_problem import StreamedProblem, StreamedResult
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
@@ -29,34 +31,28 @@ from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import GroupedPrior, PointMass
 from neuralsurv.model.quadrature import RandomLog, Rule, ShiftedLog
+from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.progress import bar
-from neuralsurv.solvers.subspace import SubspaceGaussian
 
-# Random nodes a row and step while features are learned.
+# Random quadrature nodes per row and step of feature learning.
 _TRAINING_NODES = 4
-# Blocks of rows that the directions are chosen by.
+# Blocks of rows from which the directions are chosen.
 _BLOCKS_TO_CHOOSE_BY = 8
 # The network is free to move about as far from its random draw as the draw itself is from nothing.
 _TRAINING_SCALE = 1.0
-# With more encoded covariates than this there are no products of two of them.
+# With more encoded covariates than this, the model has no products of two of them.
 _MOST_FOR_PAIRS = 12
 
 
 @dataclass(frozen=True)
 class StreamFit:
-    """What a streamed fit leaves behind.
+    """A streamed fit around one mode.
 
     Attributes
     ----------
-    phi : PointMass
-        The hazard scale, which is held.
-    theta : SubspaceGaussian
-        q(theta).
-    theta_star : Tensor of shape (m,)
-        Where the network was linearised.
-    network, normaliser
-        The hazard.
-    settled : Settled
+    posterior : Posterior
+        The posterior; φ is fixed.
+    result : StreamedResult
         How the inference ended.
     scales : dict of str to float
         Scales of the prior by group.
@@ -65,15 +61,11 @@ class StreamFit:
     latent_points : float
         φ times the exposure without hazard.
     solver : SolverReport
-        What was kept of the weights.
+        Which directions of the weights were kept.
     """
 
-    phi: PointMass
-    theta: SubspaceGaussian
-    theta_star: Tensor
-    network: Additive
-    normaliser: Constant
-    settled: Settled
+    posterior: Posterior
+    result: StreamedResult
     scales: dict[str, float]
     latent_share: float
     crowded_share: float
@@ -83,7 +75,7 @@ class StreamFit:
 
 @dataclass(frozen=True)
 class _Model:
-    """The model before it has seen a row but for the times of the events."""
+    """The model before any row but the times of the events is used."""
 
     network: Additive
     normaliser: Constant
@@ -97,28 +89,28 @@ class _Model:
 
 @dataclass(frozen=True)
 class StreamFitter:
-    """Everything a streamed fit starts from.
+    """Fits packed rows.
 
     Attributes
     ----------
     rows : PackedRows
         The rows of all processes.
     survey : Survey
-        What is known of them.
+        Their totals.
     covariates : int
         Encoded covariates.
     plan : StreamPlan
-        How to go through the rows.
+        Passes, mini-batches and directions.
     seed : int
-        Of everything that is random.
-    team : Team
-        The processes.
-    keeper : Keeper
-        Where snapshots go.
+        Random seed.
+    processes : ProcessGroup
+        The processes of the fit.
+    checkpoint : SnapshotStore
+        Where the state is saved.
     verbose : bool or "auto"
         Whether to show progress.
-    told : str
-        What the progress says after its title.
+    label : str
+        Appended to the titles of the progress bars.
     """
 
     rows: PackedRows
@@ -126,10 +118,10 @@ class StreamFitter:
     covariates: int
     plan: StreamPlan
     seed: int
-    team: Team
-    keeper: Keeper
+    processes: ProcessGroup
+    checkpoint: SnapshotStore
     verbose: bool | str | int
-    told: str = ""
+    label: str = ""
 
     def fit(self, settings: DefaultSettings) -> StreamFit:
         """Learn features, linearise there, and infer the posterior."""
@@ -141,19 +133,23 @@ class StreamFitter:
         with threads_for(_BLOCKS_TO_CHOOSE_BY * points * size):
             directions = self._directions(model, mode)
         with threads_for(max(points, size) * directions.rank):
-            return self._posterior(settings, model, mode, directions)
-
-    def _posterior(self, settings: DefaultSettings, model: _Model, mode: Tensor, directions: Directions) -> StreamFit:
-        linear = Linear(model.network, model.normaliser, model.rule, mode, directions)
-        terms = BatchTerms(linear, model.phi, settings.ablation.curvature, settings.ablation.hyper_priors)
-        settled = self._settle(terms, mode, model.log_scales, settings.tolerance, settings.max_sweeps)
-        return self._result(model, mode, directions, terms, settled)
+            terms = BatchTerms(
+                model.network,
+                model.normaliser,
+                model.rule,
+                mode,
+                directions,
+                model.phi,
+                settings.ablation.curvature,
+                settings.ablation.hyper_priors,
+            )
+            return self._fit(model, terms, self._infer(terms, model.log_scales, settings))
 
     def _build(self, settings: DefaultSettings) -> _Model:
         scale = self.survey.last_time
         times = self.survey.event_times
         event_time, event_weight = torch.from_numpy(times.time / scale), torch.from_numpy(times.weight)
-        # Many products of two covariates would cost more than the network, which learns them from so many rows.
+        # Many products of two covariates would cost more than the network, which learns them from this many rows.
         pairs = settings.ablation.pairs and self.covariates <= _MOST_FOR_PAIRS
         settings = replace(settings, ablation=replace(settings.ablation, pairs=pairs))
         network = build_network(event_time, event_weight, self.covariates, settings, self.seed)
@@ -176,40 +172,46 @@ class StreamFitter:
         )
 
     def _mode(self, model: _Model) -> Tensor:
-        kept = self.keeper.constants.get("mode")
-        if kept is not None:
-            return kept
+        found = self.checkpoint.constants.get("mode")
+        if found is not None:
+            return found
         start = torch.zeros(model.network.size, dtype=torch.float64)
         if not self.plan.training_passes:
             return start
         precision = model.prior.at(model.training_scales).precision
         objective = Objective(model.network, model.normaliser, model.training_rule, precision, model.phi)
         plan = self.plan
-        training = Training(plan.training_passes, plan.training_blocks, plan.rate, self.seed)
-        with bar("learning features" + self.told, training.steps(self.rows.blocks), self._shown) as advance:
+        training = FeatureTraining(plan.training_passes, plan.training_blocks, plan.rate, self.seed)
+        with bar("learning features" + self.label, training.steps(self.rows.blocks), self._shown) as advance:
             return learn_features(
                 objective,
                 self.rows,
-                self.team,
+                self.processes,
                 start,
                 self.survey.rows,
                 training,
-                self.keeper,
-                lambda step, total, value: advance(step, f"step {step} of {total}, objective a row {value:.5f}"),
+                self.checkpoint,
+                lambda step, total, value: advance(step, f"step {step} of {total}, objective per row {value:.5f}"),
             )
 
     @property
     def _shown(self) -> bool | str | int:
-        return self.verbose if self.team.rank == 0 else False
+        return self.verbose if self.processes.rank == 0 else False
 
-    def _directions(self, model: _Model, mode: Tensor) -> Directions:
-        kept = self.keeper.constants.get("basis")
-        if kept is not None:
-            whole = kept.numel() == 0
-            leading = model.network.size if whole else model.network.linear_size
-            # A checkpoint from before there were shapes has none, and goes on as it began.
-            return Directions(model.prior, None if whole else kept, leading, self.keeper.constants.get("shape"))
-        sample = self._sample()
+    def _directions(self, model: _Model, mode: Tensor) -> KeptDirections:
+        constants = self.checkpoint.constants
+        if "basis" not in constants:
+            found = self._choose_directions(model, mode)
+            # Process 0 decides: another processor may round the last digit differently.
+            basis, shape = self.processes.broadcast(found.basis), self.processes.broadcast(found.shape)
+            constants |= {"mode": mode, "basis": basis, "shape": shape}
+        size = model.network.size
+        leading = size if size <= self.plan.keep_all else model.network.linear_size
+        return KeptDirections(model.prior, constants["basis"], leading, constants["shape"])
+
+    def _choose_directions(self, model: _Model, mode: Tensor) -> KeptDirections:
+        first = block_order(self.rows.blocks, self.seed, 0)[:_BLOCKS_TO_CHOOSE_BY]
+        sample = self.rows.gather(first, self.processes)
         points = build_points(sample, model.rule, 1.0)
         x = sample.x[points.row]
         linearised = linearise_network(model.network, mode, points.time, x)
@@ -219,67 +221,49 @@ class StreamFitter:
         weight[: points.events] = 0
         level = self.survey.weighted_events / max(float(weight @ share), 1e-300)
         importance = level * weight * share * (1 - share)
-        found = choose_directions(
-            model.prior,
-            model.network.linear_size,
-            linearised.rows,
-            importance,
-            mode,
-            self.plan.directions,
-            self.plan.keep_all,
+        plan, leading = self.plan, model.network.linear_size
+        return choose_directions(
+            model.prior, leading, linearised.rows, importance, mode, plan.directions, plan.keep_all
         )
-        if found.basis is None or found.shape is None:
-            self.keeper.constants |= {"mode": mode, "basis": torch.zeros(0, dtype=torch.float64)}
-            return found
-        # Process 0 decides: another processor may round the last digit differently.
-        basis, shape = self.team.share(found.basis), self.team.share(found.shape)
-        self.keeper.constants |= {"mode": mode, "basis": basis, "shape": shape}
-        return Directions(found.prior, basis, found.leading, shape)
 
-    def _sample(self) -> Cohort:
-        return self.rows.everybodys(permutation(self.rows.blocks, self.seed, 0)[:_BLOCKS_TO_CHOOSE_BY], self.team)
-
-    def _settle(self, terms: BatchTerms, mode: Tensor, log_scales: Tensor, tolerance: float, most: int) -> Settled:
+    def _infer(self, terms: BatchTerms, log_scales: Tensor, settings: DefaultSettings) -> StreamedResult:
         plan = self.plan
         title = "sweeps over all rows" if plan.exact else "natural-gradient steps"
-        with bar(title + self.told, None, self._shown) as advance:
-            problem = Inference(
+        with bar(title + self.label, None, self._shown) as advance:
+            problem = StreamedProblem(
                 terms,
                 self.rows,
-                self.team,
-                mode,
+                self.processes,
                 log_scales,
-                self.keeper,
-                lambda done, total, elbo: advance(done, f"{done} ({total} a pass), ELBO {elbo:.3f}"),
+                self.checkpoint,
+                lambda done, total, elbo: advance(done, f"{done} ({total} per pass), ELBO {elbo:.3f}"),
             )
             if plan.exact:
-                return problem.sweep(tolerance=tolerance, most=most)
-            return problem.step(blocks=plan.blocks, passes=plan.passes, seed=self.seed)
+                return sweep(problem, tolerance=settings.tolerance, most=settings.max_sweeps)
+            return take_steps(problem, blocks=plan.blocks, passes=plan.passes, seed=self.seed)
 
-    def _report(self, directions: Directions, lost: float) -> SolverReport:
-        if directions.basis is None:
-            return SolverReport("streamed", "all directions of the weights are kept", directions.rank, 0.0)
-        reason = f"the {directions.rank} directions of {len(directions.prior.unit)} that tell most"
-        return SolverReport("streamed", reason, directions.rank, lost)
-
-    def _result(
-        self, model: _Model, mode: Tensor, directions: Directions, terms: BatchTerms, settled: Settled
-    ) -> StreamFit:
+    def _fit(self, model: _Model, terms: BatchTerms, result: StreamedResult) -> StreamFit:
+        directions = terms.directions
         names = [group.name for group in model.prior.groups]
         exposure = self.survey.exposure / self.survey.last_time
         headroom = 1 / model.normaliser.value
-        latent, crowded = settled.last[1:3].tolist()
-        told = terms.told(settled.sums)
+        latent, crowded = result.last[1:3].tolist()
+        information, log_scales = terms.information(result.sums), result.log_scales
+        lost = information.across * directions.posterior(information, log_scales).across
+        theta = directions.weight_posterior(information, log_scales)
         return StreamFit(
-            phi=PointMass(model.phi),
-            theta=directions.gaussian(told, settled.log_scales),
-            theta_star=mode,
-            network=model.network,
-            normaliser=model.normaliser,
-            settled=settled,
-            scales=dict(zip(names, settled.log_scales.exp().tolist(), strict=True)),
+            posterior=Posterior(Held(model.phi), theta, terms.theta_star, model.network, model.normaliser, 1.0),
+            result=result,
+            scales=dict(zip(names, log_scales.exp().tolist(), strict=True)),
             latent_share=latent / (headroom * exposure),
             crowded_share=crowded / (headroom * exposure),
             latent_points=model.phi * latent,
-            solver=self._report(directions, told.across * directions.believe(told, settled.log_scales).across),
+            solver=_report(directions, lost),
         )
+
+
+def _report(directions: KeptDirections, lost: float) -> SolverReport:
+    if directions.complete:
+        return SolverReport("streamed", "all directions of the weights are kept", directions.rank, 0.0)
+    reason = f"the {directions.rank} directions of {len(directions.prior.unit)} that carry most information"
+    return SolverReport("streamed", reason, directions.rank, lost)

@@ -1,4 +1,4 @@
-"""The result of a streamed fit: a posterior around one mode or several, and what to know before trusting it."""
+"""The result of a streamed fit: a posterior around one mode or several, and its diagnostics."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from neuralsurv.inference.stream.fit import StreamFit
-from neuralsurv.model.prior import PointMass
-from neuralsurv.posterior.concerns import Concern, concern_fields, few_events, near_ceiling
+from neuralsurv.posterior.concerns import Concern, few_events, near_ceiling, told
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.posterior.mixture import MixedPosterior
@@ -31,28 +30,23 @@ class StreamedModes:
 
     @property
     def posterior(self) -> Posterior:
-        """What is predicted from: the one posterior, or the mixture of all with equal weights."""
-        parts = [Posterior(r.phi, r.theta, r.theta_star, r.network, r.normaliser, 1.0) for r in self.fits]
-        return parts[0] if len(parts) == 1 else MixedPosterior.of(tuple(parts))
-
-    @property
-    def phi_prior(self) -> PointMass:
-        """The prior of phi, which is held."""
-        return self.fits[0].phi
+        """The posterior, or the mixture of all with equal weights."""
+        first, *others = [fit.posterior for fit in self.fits]
+        return MixedPosterior.of((first, *others)) if others else first
 
     @property
     def trace(self) -> np.ndarray:
         """The ELBO as the fits went on, on average over the modes, which is a bound for the mixture as well."""
-        longest = max(len(fit.settled.elbo) for fit in self.fits)
-        # Where one was done before the others, it stays where it ended.
-        traces = [np.pad(fit.settled.elbo, (0, longest - len(fit.settled.elbo)), mode="edge") for fit in self.fits]
+        longest = max(len(fit.result.elbo) for fit in self.fits)
+        # A fit that ended before the others stays at its last value.
+        traces = [np.pad(fit.result.elbo, (0, longest - len(fit.result.elbo)), mode="edge") for fit in self.fits]
         return np.asarray(np.mean(traces, axis=0))
 
     def diagnose(self) -> Diagnostics:
-        """Return the diagnostics of all modes as one: averages, and everything that is wrong with any of them."""
+        """Return the diagnostics of all modes as one: averages, and the concerns about any of them."""
         found = [_diagnose(fit) for fit in self.fits]
         first = found[0]
-        # That there are few events is true of all modes alike.
+        # Few events concern all modes alike.
         shared = few_events(self.event_weight)
         if len(found) == 1:
             return replace(first, **concern_fields([*shared, *first.concerns]))
@@ -77,8 +71,8 @@ class StreamedModes:
 
 def _diagnose(fit: StreamFit) -> Diagnostics:
     return Diagnostics(
-        converged=fit.settled.converged,
-        sweeps=len(fit.settled.elbo),
+        converged=fit.result.converged,
+        sweeps=len(fit.result.elbo),
         latent_points=fit.latent_points,
         latent_share=fit.latent_share,
         scales=fit.scales,
@@ -88,17 +82,17 @@ def _diagnose(fit: StreamFit) -> Diagnostics:
 
 
 def _about_convergence(fit: StreamFit) -> list[Concern]:
-    settled = fit.settled
-    if settled.converged:
+    result = fit.result
+    if result.converged:
         return []
-    if settled.moved:
+    if result.moved:
         text = (
-            f"the natural-gradient steps still moved the mean by {settled.moved:.1f} posterior standard deviations in "
+            f"the natural-gradient steps still moved the mean by {result.moved:.1f} posterior standard deviations in "
             "the last half pass; raise passes."
         )
     else:
         text = (
-            f"the sweeps stopped after {len(settled.elbo)} before reaching their tolerance. Raise max_sweeps, or "
+            f"the sweeps stopped after {len(result.elbo)} before reaching their tolerance. Raise max_sweeps, or "
             "tolerance if that is close enough."
         )
     return [Concern("sweeps", text)]

@@ -1,8 +1,8 @@
 """Encoded rows in a file, in blocks that can be read in any order.
 
-Every row takes 8·(4 + p) bytes of disk and none of memory. The file has no name, so that it is gone when the process
-is, however it ends. Blocks of 256 rows are numbered through all processes, by the chunks that their rows come from: a
-fit goes through the same blocks in the same order, however many processes share them.
+Every row takes 8·(4 + p) bytes of disk and none of memory. The file has no name, so that it disappears with the
+process, however that ends. Blocks of 256 rows are numbered across all processes, by the chunks that their rows come
+from: a fit goes through the same blocks in the same order, however many processes share them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import StorageError
-from neuralsurv.inference.stream.processes import Team
+from neuralsurv.inference.stream.processes import ProcessGroup
 
 BLOCK_ROWS = 256
 # Columns before the covariates: time, event, entry, weight.
@@ -28,7 +28,7 @@ _OUTCOME = 4
 
 
 def _cohort(table: Tensor) -> Cohort:
-    """Take apart a table of shape (n, 4 + p)."""
+    """Return the rows of a table of shape (n, 4 + p)."""
     return Cohort(table[:, 0], table[:, 1] > 0, table[:, 2], table[:, 3], table[:, _OUTCOME:])
 
 
@@ -73,15 +73,15 @@ class Packer:
         self._counts[number] = len(table)
 
     def close(self) -> None:
-        """Give the disk back."""
+        """Free the disk space."""
         self._file.close()
 
-    def finish(self, team: Team) -> PackedRows:
-        """Return the rows for reading; every process of the team must call this."""
+    def finish(self, processes: ProcessGroup) -> PackedRows:
+        """Return the rows for reading; every process must call this."""
         numbers = np.array(list(self._counts), dtype=np.int64)
         counts = np.array(list(self._counts.values()), dtype=np.int64)
         starts = np.cumsum(counts) - counts
-        everyone = team.gather((numbers, counts))
+        everyone = processes.gather((numbers, counts))
         order: list[tuple[int, int, int]] = sorted(
             (int(number), process, place)
             for process, (theirs, _) in enumerate(everyone)
@@ -90,11 +90,11 @@ class Packer:
         first, rows = [], []
         for _, process, place in order:
             count = int(everyone[process][1][place])
-            mine = process == team.rank
+            mine = process == processes.rank
             for begin in range(0, count, BLOCK_ROWS):
                 first.append(int(starts[place]) + begin if mine else -1)
                 rows.append(min(BLOCK_ROWS, count - begin))
-        return PackedRows(self._file.fileno(), self._width, np.array(first, dtype=np.int64), np.array(rows), self._file)
+        return PackedRows(self._width, np.array(first, dtype=np.int64), np.array(rows), self._file)
 
 
 @dataclass(frozen=True)
@@ -103,26 +103,23 @@ class PackedRows:
 
     Attributes
     ----------
-    descriptor : int
-        The file.
     width : int
-        Numbers a row.
+        Numbers per row.
     first : ndarray of shape (blocks,)
         Where each block starts in the file, in rows; −1 if another process has it.
     rows : ndarray of shape (blocks,)
         Rows of each block.
     file : file object
-        Holds the file open.
+        The file.
     """
 
-    descriptor: int
     width: int
     first: np.ndarray
     rows: np.ndarray
     file: IO[bytes]
 
     def close(self) -> None:
-        """Give the disk back."""
+        """Free the disk space."""
         self.file.close()
 
     @property
@@ -137,24 +134,24 @@ class PackedRows:
 
     def _table(self, number: int) -> Tensor:
         size = int(self.rows[number]) * self.width * 8
-        data = os.pread(self.descriptor, size, int(self.first[number]) * self.width * 8)
+        data = os.pread(self.file.fileno(), size, int(self.first[number]) * self.width * 8)
         if len(data) != size:
             raise StorageError("the temporary file of encoded rows was cut short.")
         return torch.from_numpy(np.frombuffer(data, dtype=np.float64).reshape(-1, self.width).copy())
 
-    def everybodys(self, numbers: np.ndarray, team: Team) -> Cohort:
-        """Return all rows of some blocks, in every process; for few blocks only."""
+    def gather(self, numbers: np.ndarray, processes: ProcessGroup) -> Cohort:
+        """Return all rows of some blocks to every process; for few blocks only."""
         mine = [(int(k), self._table(int(k)).numpy()) for k in numbers[self.first[numbers] >= 0]]
-        found = dict(item for part in team.gather(mine) for item in part)
+        found = dict(item for part in processes.gather(mine) for item in part)
         parts = [found[int(k)] for k in numbers]
         return _cohort(torch.from_numpy(np.concatenate(parts) if parts else np.zeros((0, self.width))))
 
 
-def permutation(blocks: int, seed: int, number: int) -> np.ndarray:
+def block_order(blocks: int, seed: int, number: int) -> np.ndarray:
     """Return the order in which pass `number` goes through the blocks."""
     return np.random.default_rng([seed, 1, number]).permutation(blocks)
 
 
-def groups(order: np.ndarray, size: int) -> list[np.ndarray]:
-    """Cut an order of blocks into groups of about `size`, as even as can be."""
+def minibatches(order: np.ndarray, size: int) -> list[np.ndarray]:
+    """Cut an order of blocks into mini-batches of about `size` blocks, as even as possible."""
     return np.array_split(order, max(1, round(len(order) / size)))

@@ -10,12 +10,12 @@ import pandas as pd
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
-from neuralsurv.data.stream.batches import CHUNK_ROWS, Chunk, Source, number_apart
-from neuralsurv.data.stream.survey import MomentTaker, Survey, Surveyor, nothing_seen
-from neuralsurv.data.stream.tally import Tally
+from neuralsurv.data.stream.batches import CHUNK_ROWS, Chunk, Source, first_chunk_number
+from neuralsurv.data.stream.row_digest import RowDigest
+from neuralsurv.data.stream.survey import MomentAccumulator, Survey, SurveyAccumulator, nothing_seen
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.inference.stream.packed_rows import PackedRows, Packer
-from neuralsurv.inference.stream.processes import Team, together
+from neuralsurv.inference.stream.processes import ProcessGroup, run_in_all
 from neuralsurv.progress import bar
 
 Take = Callable[[int, pd.DataFrame, Outcome], None]
@@ -64,10 +64,10 @@ class RowStream:
         The outcome.
     columns : list of str or None
         Columns to read; all if None.
-    team : Team
-        The processes.
+    processes : ProcessGroup
+        The processes of the fit.
     own : bool
-        Whether each process brings rows of its own, in place of a share of the same ones.
+        Whether each process has rows of its own, in place of a share of the same ones.
     verbose : bool or "auto"
         Whether to show progress.
     """
@@ -75,82 +75,81 @@ class RowStream:
     source: Source
     roles: OutcomeColumns
     columns: list[str] | None
-    team: Team
+    processes: ProcessGroup
     own: bool
     verbose: bool | str | int
 
     def _mine(self, number: int) -> bool:
-        return self.own or number % self.team.size == self.team.rank
+        return self.own or number % self.processes.size == self.processes.rank
 
-    def _go_through(self, title: str, take: Take, before: Tally | None = None, number: str = "") -> Tally:
-        """Go through all rows once, with the other processes, and return what all of them have seen.
+    def _pass(self, title: str, take: Take, before: RowDigest | None = None, number: str = "") -> RowDigest:
+        """Go through all rows once, with the other processes, and return the digest of all of them.
 
         Parameters
         ----------
         title : str
-            What the progress says.
+            Title of the progress bar.
         take : callable
-            What is done with number, covariates and outcome of every chunk of this process.
-        before : Tally, optional
-            What the first pass has seen; other rows are refused.
+            Called with the number, the covariates and the outcome of every chunk of this process.
+        before : RowDigest, optional
+            Digest of the first pass; other rows are refused.
         number : str
             Which pass it is.
         """
-        first = number_apart(self.team.rank) if self.own else 0
+        first = first_chunk_number(self.processes.rank) if self.own else 0
         trouble: list[Exception] = []
 
-        def look() -> Tally:
-            seen = Tally()
-            with bar(title, None, self.verbose if self.team.rank == 0 else False) as advance:
+        def read() -> RowDigest:
+            seen = RowDigest()
+            with bar(title, None, self.verbose if self.processes.rank == 0 else False) as advance:
                 for chunk in self.source.chunks(self._mine, self.columns):
                     place = first + chunk.number
                     try:
                         if not trouble:
                             take(place, *self.roles.read(chunk))
+                    except (StorageError, MemoryError):
+                        raise
                     except Exception as error:
-                        if before is None or isinstance(error, StorageError | MemoryError):
+                        if before is None:
                             raise
                         # Rows that have changed can break anything. Whether they have is known once all were seen.
                         trouble.append(error)
-                    seen += Tally.of(chunk.frame, place * CHUNK_ROWS)
+                    seen += RowDigest.of(chunk.frame, place * CHUNK_ROWS)
                     advance(seen.rows, f"{seen.rows:,} rows")
             return seen
 
-        def complain() -> bool:
+        def raise_trouble() -> None:
             if trouble:
                 raise trouble[0]
-            return True
 
-        total = sum(self.team.gather(together(self.team, look)), Tally())
+        total = sum(self.processes.gather(run_in_all(self.processes, read)), RowDigest())
         if before is not None:
             before.check_same(total, number)
-        together(self.team, complain)
+        run_in_all(self.processes, raise_trouble)
         return total
 
-    def survey(self) -> tuple[Survey, Tally]:
-        """Go through the rows for the first time."""
-        surveyor = Surveyor()
-        seen = self._go_through("looking at the rows", lambda _, covariates, outcome: surveyor.add(covariates, outcome))
+    def survey(self) -> tuple[Survey, RowDigest]:
+        """First pass: totals of the outcome, kinds, ranges and levels of the covariates."""
+        accumulator = SurveyAccumulator()
+        seen = self._pass("surveying the rows", lambda _, covariates, outcome: accumulator.add(covariates, outcome))
 
         def join() -> Survey:
             total = sum(found, nothing_seen())
             total.check_fittable()
             return total
 
-        found = self.team.gather(surveyor.finish())
-        return together(self.team, join), seen
+        found = self.processes.gather(accumulator.finish())
+        return run_in_all(self.processes, join), seen
 
-    def encoding(self, survey: Survey, seen: Tally, *, standardise: bool) -> Encoding:
-        """Go through the rows for the second time."""
-        taker = MomentTaker(survey)
-        self._go_through(
-            "means and spreads", lambda _, covariates, outcome: taker.add(covariates, outcome), seen, "second"
-        )
-        first, *others = self.team.gather(taker.found)
-        return taker.encoding(sum(others, first), standardise=standardise)
+    def encoding(self, survey: Survey, seen: RowDigest, *, standardise: bool) -> Encoding:
+        """Second pass: means and spreads of the covariates."""
+        moments = MomentAccumulator(survey)
+        self._pass("means and spreads", lambda _, covariates, outcome: moments.add(covariates, outcome), seen, "second")
+        first, *others = self.processes.gather(moments.found)
+        return moments.encoding(sum(others, first), standardise=standardise)
 
-    def pack(self, survey: Survey, seen: Tally, encoding: Encoding, seed: int, folder: str | None) -> PackedRows:
-        """Go through the rows for the third time, and keep them encoded in a file."""
+    def pack(self, survey: Survey, seen: RowDigest, encoding: Encoding, seed: int, folder: str | None) -> PackedRows:
+        """Third pass: encode the rows into a file."""
         packer = Packer(folder, len(encoding.outputs), seed)
 
         def add(number: int, covariates: pd.DataFrame, outcome: Outcome) -> None:
@@ -161,8 +160,8 @@ class RowStream:
                 packer.add(number, Cohort.of(kept.time / scale, kept.event, kept.entry / scale, kept.weight, x))
 
         try:
-            self._go_through("encoding the rows", add, seen, "third")
-            return packer.finish(self.team)
+            self._pass("encoding the rows", add, seen, "third")
+            return packer.finish(self.processes)
         except BaseException:
             packer.close()
             raise

@@ -1,4 +1,4 @@
-"""How a streamed fit goes through the rows."""
+"""The options of a streamed fit, and the plan that they lead to for a number of rows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 
 from neuralsurv.errors import InputError
 from neuralsurv.inference.parameters import one_of, whole
-from neuralsurv.inference.stream.kept_directions import KEEP_ALL
+from neuralsurv.inference.stream.direction_choice import KEEP_ALL
 from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS
 
 METHODS = ("auto", "exact", "mini-batch")
 # Up to this many rows "auto" sweeps over all of them; that takes about three times as many passes as the steps.
 _ROWS_FOR_SWEEPS = 200_000
-# Rows that feature learning sees in all, where it chooses the passes itself.
+# Rows that feature learning processes in all, by default.
 _ROWS_TO_LEARN_FROM = 2_000_000
 _MOST_TRAINING_PASSES = 50
 _PASSES = 2
@@ -24,20 +24,20 @@ _DIRECTIONS = 200
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """How a streamed fit goes through the rows.
+    """The plan of a streamed fit.
 
     Attributes
     ----------
     exact : bool
-        Whether the posterior comes from sweeps over all rows, or from natural-gradient steps on samples.
+        Whether the posterior comes from sweeps over all rows, or from natural-gradient steps on mini-batches.
     training_passes : int
         Passes of feature learning; 0 leaves the network at its random draw.
     passes : int
-        Passes of the steps on samples.
+        Passes of the natural-gradient steps.
     training_blocks, blocks : int
         Blocks of rows in a step of feature learning, and of the posterior.
     rate : float
-        Largest step of feature learning.
+        Largest learning rate of feature learning.
     directions : int
         Largest number of directions of the network that the posterior keeps.
     keep_all : int
@@ -56,20 +56,20 @@ class StreamPlan:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What a user may say of how the rows are gone through; None leaves it to the number of rows.
+    """Options of a streamed fit; None leaves a choice to the number of rows.
 
     Attributes
     ----------
     method : {"auto", "exact", "mini-batch"}
-        Sweeps over all rows, or steps on samples of them.
+        Sweeps over all rows, or steps on mini-batches.
     training_passes, passes : int or None
-        Passes of feature learning, and of the steps on samples.
+        Passes of feature learning, and of the natural-gradient steps.
     batch_size, training_batch_size : int or None
-        Rows of a step of either.
+        Rows per step of either.
     directions : int or None
         Largest number of directions of the network that the posterior keeps.
     modes : int
-        How many modes the posterior lies around.
+        Number of modes of the posterior.
     """
 
     method: str
@@ -81,7 +81,7 @@ class StreamOptions:
     modes: int
 
     def check(self) -> None:
-        """Refuse what cannot be done."""
+        """Refuse invalid options."""
         one_of("method", self.method, METHODS)
         for name, number in asdict(self).items():
             if name != "method" and number is not None:
@@ -104,7 +104,7 @@ class StreamOptions:
                 )
 
     def plan(self, rows: int) -> StreamPlan:
-        """Return how this many rows are gone through."""
+        """Return the plan for a number of rows."""
         passes = max(1, min(_MOST_TRAINING_PASSES, round(_ROWS_TO_LEARN_FROM / rows)))
         return StreamPlan(
             exact=self.method == "exact" or (self.method == "auto" and rows <= _ROWS_FOR_SWEEPS),
@@ -114,7 +114,7 @@ class StreamOptions:
             blocks=_or(self.batch_size, _BATCH_ROWS) // BLOCK_ROWS,
             rate=_RATE,
             directions=_or(self.directions, _DIRECTIONS),
-            # Fewer that were asked for are fewer.
+            # A small number that was asked for is a limit for small networks as well.
             keep_all=min(KEEP_ALL, _or(self.directions, KEEP_ALL)),
         )
 

@@ -1,62 +1,72 @@
-"""What a long fit asks of a checkpoint: to be told when to save, and to be given back what was saved."""
+"""Snapshots of a long fit, and the interface of the place that they are saved to and resumed from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where a stage of a fit stands.
+    """The state of one stage of a fit.
 
     Attributes
     ----------
     stage : str
         The stage.
-    numbers : dict of str to int or float
-        Counters and the like.
     tensors : dict of str to Tensor
-        Everything else.
+        The state; numbers are tensors of no dimension.
     """
 
     stage: str
-    numbers: dict[str, float]
     tensors: dict[str, Tensor]
 
+    @classmethod
+    def of(cls, stage: str, state: object, names: Sequence[str]) -> Snapshot:
+        """Copy the named attributes of `state`: tensors, numbers and lists of numbers."""
+        values = {name: torch.as_tensor(getattr(state, name), dtype=torch.float64) for name in names}
+        return cls(stage, {name: tensor.clone() for name, tensor in values.items()})
 
-class Keeper(Protocol):
-    """Keeps snapshots.
+    def restore(self, state: object) -> None:
+        """Set the attributes of `state` to what they were, each in the type that it has there."""
+        for name, tensor in self.tensors.items():
+            kind = type(getattr(state, name))
+            setattr(state, name, tensor.clone() if kind is Tensor else kind(tensor.tolist()))
+
+
+class SnapshotStore(Protocol):
+    """Saves snapshots and returns the last one to a fit that resumes.
 
     Attributes
     ----------
     constants : dict of str to Tensor
-        What has been decided for the rest of the fit; saved with every snapshot, and given back when it goes on.
+        Results of finished stages, saved with every snapshot.
     """
 
     constants: dict[str, Tensor]
 
-    def resumed(self, stage: str) -> Snapshot | None:
-        """Return the snapshot that this fit starts from, if it is one of `stage`."""
+    def resume(self, stage: str) -> Snapshot | None:
+        """Return the snapshot that this fit resumes from, if it is one of `stage`."""
         ...
 
-    def offer(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
-        """Save a snapshot if it is time to, or `now`."""
+    def save(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
+        """Save a snapshot if one is due, or `now`."""
         ...
 
 
-class NoKeeper:
-    """Keeps nothing."""
+class NoCheckpoint:
+    """Saves nothing."""
 
     def __init__(self) -> None:
         self.constants: dict[str, Tensor] = {}
 
-    def resumed(self, stage: str) -> Snapshot | None:
+    def resume(self, stage: str) -> Snapshot | None:
         """Return None."""
         return None
 
-    def offer(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
+    def save(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
         """Do nothing."""

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +19,9 @@ from neuralsurv import NeuralSurv
 from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.data.stream import batches as stream
 from neuralsurv.errors import CeilingWarning, ConvergenceWarning, InputError, NeuralSurvWarning
-from neuralsurv.estimator import stream_methods as streaming
 from neuralsurv.inference.stream import feature_learning as learning
 from neuralsurv.inference.stream import fit as stream_fit
-from neuralsurv.inference.stream import natural_gradient as stochastic
+from neuralsurv.inference.stream import passes, streamed_problem
 from small_cohort import quick_default, small_cohort
 
 NAMES = {"time": "years", "event": "died"}
@@ -131,25 +129,50 @@ def test_what_cannot_be_used_is_refused(cohort, given, message):
         quick_default().fit_stream([cohort.frame()], **{**NAMES, **given})
 
 
-def test_other_inference_is_refused(cohort):
-    with pytest.raises(InputError, match="inference='gibbs' is for fit, which holds all rows in memory"):
-        quick_default(inference="gibbs").fit_stream([cohort.frame()], **NAMES)
+@pytest.mark.parametrize(
+    ("parameter", "value"), [("average", False), ("neighbourhoods", 10), ("network", torch.nn.Linear(2, 1))]
+)
+def test_parameters_of_a_fit_in_memory_are_refused(cohort, parameter, value):
+    message = f"{parameter}=.* is for fit, which holds all rows in memory, and does nothing in fit_stream"
+    with pytest.raises(InputError, match=message):
+        quick_default(**{parameter: value}).fit_stream([cohort.frame()], **NAMES)
 
 
-@pytest.mark.parametrize("preset", ["paper", PAPER, replace(PAPER, rho=1.3)], ids=["name", "choices", "own choices"])
-def test_the_paper_is_refused_before_a_row_is_read(preset):
+@pytest.mark.parametrize(
+    ("parameters", "given", "message"),
+    [
+        ({"max_sweeps": 7}, {"method": "mini-batch"}, "max_sweeps=7 is for sweeps over all rows"),
+        ({}, {"method": "exact", "passes": 2}, "passes=2 is for steps on samples of the rows"),
+        ({}, {"batch_size": 512}, "batch_size=512 is for steps on samples of the rows"),
+        ({}, {"batch_size": 100}, "batch_size=100 must be a multiple of 256"),
+        ({}, {"training_passes": 0, "training_batch_size": 256}, "training_batch_size=256 does nothing with"),
+        ({}, {"checkpoint_seconds": 5}, "checkpoint_seconds=5 does nothing without checkpoint"),
+    ],
+)
+def test_what_another_method_uses_is_refused(cohort, parameters, given, message):
+    with pytest.raises(InputError, match=message):
+        quick_default(**parameters).fit_stream([cohort.frame()], **NAMES, **given)
+
+
+def test_wrong_draws_are_refused_before_a_row_is_read():
     def read():
         raise AssertionError
 
-    message = r"^fit_stream is for the default model; preset='paper' needs all rows in memory: use fit\.$"
-    with pytest.raises(InputError, match=message):
-        NeuralSurv(preset).fit_stream(read, **NAMES)
+    with pytest.raises(InputError, match="draws=0"):
+        quick_default(draws=0).fit_stream(read, **NAMES)
 
 
 def test_entry_weight_and_chosen_features(cohort):
     table = cohort.frame().assign(late=0.5 * cohort.time, w=2.0)
     model = quick_default().fit_stream(
-        [table], **NAMES, entry="late", weight="w", features=["age"], training_passes=1, passes=40, method="mini-batch"
+        [table],
+        **NAMES,
+        entry="late",
+        sample_weight="w",
+        features=["age"],
+        training_passes=1,
+        passes=40,
+        method="mini-batch",
     )
     assert model.n_features_in_ == 1
     assert model.training_["truncated"] == len(table)
@@ -241,14 +264,14 @@ def test_rows_that_come_in_another_order_each_time_are_no_others(cohort):
 def test_a_file_that_is_replaced_between_two_passes_is_refused(cohort, tmp_path, monkeypatch):
     table, file = cohort.frame(), tmp_path / "rows.parquet"
     table.to_parquet(file)
-    survey = streaming.Stream.survey
+    survey = passes.RowStream.survey
 
     def replaced(self):
         found = survey(self)
         table.assign(dose=table.dose[::-1].to_numpy()).to_parquet(file)
         return found
 
-    monkeypatch.setattr(streaming.Stream, "survey", replaced)
+    monkeypatch.setattr(passes.RowStream, "survey", replaced)
     with pytest.raises(InputError, match="400 in the first pass, other values in the second"):
         quick_default().fit_stream(file, **NAMES, training_passes=0)
 
@@ -261,7 +284,9 @@ def test_a_function_that_returns_the_same_generator_is_told_to_return_a_fresh_on
 
 def test_what_is_wrong_with_the_rows_themselves_is_still_said(cohort, monkeypatch):
     # The rows are the same, so the trouble is what it says it is.
-    monkeypatch.setattr(streaming.MomentTaker, "add", lambda *_: (_ for _ in ()).throw(KeyError("a mistake of ours")))
+    monkeypatch.setattr(
+        passes.MomentAccumulator, "add", lambda *_: (_ for _ in ()).throw(KeyError("a mistake of ours"))
+    )
     with pytest.raises(KeyError, match="a mistake of ours"):
         quick_default().fit_stream([cohort.frame()], **NAMES)
 
@@ -294,11 +319,11 @@ def test_small_streams_use_one_thread_in_every_stage(cohort, monkeypatch, method
 
         monkeypatch.setattr(owner, name, watched)
 
-    monkeypatch.setattr("neuralsurv.inference.threads._WORTH_A_TEAM", worth)
+    monkeypatch.setattr("neuralsurv.inference.threads._WORTH_SEVERAL_THREADS", worth)
     watch(learning.Objective, "batch")
     watch(stream_fit, "choose_directions")
-    watch(stochastic.Inference, "_sums")
-    watch(stochastic.Inference, "_believe")
+    watch(streamed_problem.StreamedProblem, "sums")
+    watch(streamed_problem.StreamedProblem, "learned_posterior")
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -309,4 +334,4 @@ def test_small_streams_use_one_thread_in_every_stage(cohort, monkeypatch, method
     finally:
         torch.set_num_threads(before)
     assert set.union(*seen.values()) == threads
-    assert set(seen) == {"batch", "choose_directions", "_sums", "_believe"}
+    assert set(seen) == {"batch", "choose_directions", "sums", "learned_posterior"}

@@ -1,0 +1,115 @@
+"""The variational problem of packed rows: sums over them, the posterior that follows, and its ELBO."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralsurv.errors import NotFiniteError
+from neuralsurv.inference.stream.batch_terms import BatchTerms
+from neuralsurv.inference.stream.kept_directions import ReducedGaussian
+from neuralsurv.inference.stream.packed_rows import PackedRows
+from neuralsurv.inference.stream.processes import ProcessGroup
+from neuralsurv.inference.stream.scale_learning import learn_scales
+from neuralsurv.inference.stream.snapshots import SnapshotStore
+
+# The stage of its snapshots.
+STAGE = "posterior"
+
+Report = Callable[[int, int, float], None]
+
+
+@dataclass(frozen=True)
+class StreamedResult:
+    """The result of a streamed inference.
+
+    Attributes
+    ----------
+    sums : Tensor
+        S, from which the posterior follows.
+    last : Tensor
+        Sums of all rows under that posterior (exact sweeps), or the best approximation of them.
+    log_scales : Tensor of shape (G,)
+        Log scales of the prior.
+    elbo : tuple of float
+        ELBO plus log hyper-prior, after each sweep or (an estimate) after each pass.
+    converged : bool
+        Whether the last sweep gained less than the tolerance; for natural-gradient steps, whether the last half pass
+        moved the mean by less than one posterior standard deviation.
+    moved : float
+        That movement: root mean square over the directions, in posterior standard deviations; 0 for sweeps.
+    """
+
+    sums: Tensor
+    last: Tensor
+    log_scales: Tensor
+    elbo: tuple[float, ...]
+    converged: bool
+    moved: float
+
+
+@dataclass(frozen=True)
+class StreamedProblem:
+    """A variational problem whose rows are read block by block.
+
+    Attributes
+    ----------
+    terms : BatchTerms
+        The terms of the ELBO.
+    rows : PackedRows
+        The rows.
+    processes : ProcessGroup
+        The processes that share them.
+    log_scales : Tensor of shape (G,)
+        Log scales of the prior to start with.
+    checkpoint : SnapshotStore
+        Where the state is saved.
+    report : callable
+        Called with the work done, all of it, and the ELBO so far.
+    """
+
+    terms: BatchTerms
+    rows: PackedRows
+    processes: ProcessGroup
+    log_scales: Tensor
+    checkpoint: SnapshotStore
+    report: Report = lambda done, total, elbo: None
+
+    def no_sums(self) -> Tensor:
+        """Return the sums of no rows."""
+        return torch.zeros(self.terms.length, dtype=torch.float64)
+
+    def sums(self, blocks: np.ndarray, q: ReducedGaussian) -> Tensor:
+        """Return the sums of some blocks under q, over all processes."""
+        local = self.no_sums()
+        for _, batch in self.rows.read(blocks):
+            local += self.terms.batch(batch, q)
+        return self.processes.sum(local)
+
+    def start(self) -> ReducedGaussian:
+        """Return the point mass at the mode."""
+        return self.terms.directions.point_mass(self.terms.theta_star)
+
+    def posterior(self, sums: Tensor, log_scales: Tensor) -> ReducedGaussian:
+        """Return the posterior that follows from sums."""
+        return self.terms.directions.posterior(self.terms.information(sums), log_scales)
+
+    def learned_posterior(self, sums: Tensor, log_scales: Tensor) -> tuple[ReducedGaussian, Tensor]:
+        """Return the posterior that follows from sums, and the scales of the prior that were learned from them."""
+        information = self.terms.information(sums)
+        # Process 0 decides: another processor may round the last digit differently.
+        log_scales = self.processes.broadcast(learn_scales(self.terms.directions, information, log_scales))
+        return self.terms.directions.posterior(information, log_scales), log_scales
+
+    def elbo(self, sums: Tensor, q: ReducedGaussian, log_scales: Tensor) -> float:
+        """Return ELBO plus log hyper-prior, the same in every process."""
+        value = torch.tensor(self.terms.elbo(sums, q, log_scales), dtype=torch.float64)
+        bound = float(self.processes.broadcast(value))
+        if not math.isfinite(bound):
+            raise NotFiniteError(f"the ELBO became {bound}; look for extreme covariates or weights.")
+        return bound
