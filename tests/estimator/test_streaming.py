@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from neuralsurv.inference.choices import PAPER
 
 import neuralsurv
 from inference import streamed_worker

@@ -5,7 +5,6 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import pytest
 import torch
-from neuralsurv.estimator.fit_kinds import USES, Kind
 
 from neuralsurv.errors import InputError
 from neuralsurv.estimator import streaming

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.data.cohort import Cohort
+from neuralsurv.inference.default.settings import Ablation, DefaultSettings
 from neuralsurv.inference.paper import cavi
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.hazard import Constant, Normaliser
@@ -24,6 +25,12 @@ from neuralsurv.solvers.rows import DenseRows
 
 def double(values: object) -> Tensor:
     return torch.as_tensor(values, dtype=torch.float64)
+
+
+def changed(settings: DefaultSettings, **changes: object) -> DefaultSettings:
+    """Return settings of the default model with some changed, those of an ablation among them."""
+    research = {name: changes.pop(name) for name in [field.name for field in fields(Ablation)] if name in changes}
+    return replace(settings, **changes, ablation=replace(settings.ablation, **research))  # type: ignore[arg-type]
 
 
 def event_weight(cohort: Cohort) -> float:

@@ -21,7 +21,7 @@ class _Here(local):
 
 
 _here = _Here()
-# PointMass while torch's setting for new threads is not what it was, so that no thread of ours starts with it.
+# Held while torch's setting for new threads is not what it was, so that no thread of ours starts with it.
 _lock = Lock()
 
 

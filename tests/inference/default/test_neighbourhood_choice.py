@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from neuralsurv.inference.choices import DEFAULT
 from sksurv.nonparametric import nelson_aalen_estimator
 from torch import Tensor
 

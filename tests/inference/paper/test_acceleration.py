@@ -91,12 +91,14 @@ class TestMeanSearch:
         return problem, linearised, solver.coordinates(gaussian), v
 
     @staticmethod
-    def search(problem, linearised, chart, v, tolerance=1e-12):
-        return search_mean(problem, chart, linearised.offset, v, lambda m: updates.update_phi(problem, m, v), tolerance)
+    def search(problem, linearised, coordinates, v, tolerance=1e-12):
+        return search_mean(
+            problem, coordinates, linearised.offset, v, lambda m: updates.update_phi(problem, m, v), tolerance
+        )
 
     def test_slope_against_automatic_differentiation(self, somewhere):
-        problem, linearised, chart, v = somewhere
-        m = linearised.offset + chart.rows.times(chart.place)
+        problem, linearised, coordinates, v = somewhere
+        m = linearised.offset + coordinates.rows.times(coordinates.place)
         phi = updates.update_phi(problem, m, v)
         place = m.clone().requires_grad_()
         s = torch.sqrt(place**2 + v)
@@ -149,10 +151,12 @@ def test_coordinates_of_every_solver_tell_the_same():
         low_rank_solver(linearised.rows, problem.weight_prior.precision),
     ):
         after = updates.sweep(problem, linearised, solver, state)
-        chart = solver.chart(after.theta)
-        torch.testing.assert_close(linearised.offset + chart.rows.times(chart.place), after.m, rtol=1e-8, atol=1e-8)
-        rows = chart.rows.dense()
-        variance = (rows @ torch.cholesky_inverse(chart.factor) * rows).sum(1)
+        coordinates = solver.coordinates(after.theta)
+        torch.testing.assert_close(
+            linearised.offset + coordinates.rows.times(coordinates.place), after.m, rtol=1e-8, atol=1e-8
+        )
+        rows = coordinates.rows.dense()
+        variance = (rows @ torch.cholesky_inverse(coordinates.factor) * rows).sum(1)
         torch.testing.assert_close(variance, after.v, rtol=1e-7, atol=1e-9)
         found.append(TestMeanSearch.search(problem, linearised, coordinates, after.v))
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
@@ -164,7 +168,7 @@ def test_a_search_that_does_not_help_is_taken_back(monkeypatch, wrong):
     problem, start = problem_at_its_mode((4,), "tanh", 0.3)
     options = {"tolerance": 1e-6, "max_sweeps": 3000}
     _, plain, _ = fitted(problem, start.theta, start.phi, accelerate=False, **options)
-    monkeypatch.setattr(acceleration, "search_mean", lambda problem, chart, offset, *others: offset * 0 + wrong)
+    monkeypatch.setattr(acceleration, "search_mean", lambda problem, coordinates, offset, *others: offset * 0 + wrong)
     _, state, info = fitted(problem, start.theta, start.phi, accelerate=True, **options)
     assert info.converged
     assert np.diff(info.elbo).min() >= -1e-9 * abs(info.elbo[-1])

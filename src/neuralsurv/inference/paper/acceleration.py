@@ -16,7 +16,7 @@ from neuralsurv.inference.paper.mean_search import search_mean
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.inference.paper.updates import CaviState
 from neuralsurv.model.linearise import Linearised
-from neuralsurv.solvers.chart import Chart
+from neuralsurv.solvers.coordinates import Coordinates
 from neuralsurv.solvers.interface import Solver
 
 _TINY = torch.finfo(torch.float64).tiny
@@ -34,7 +34,7 @@ class AcceleratedSweeps:
 
     The limit of the variances is extrapolated from the last few sweeps (Anderson), and the best mean for them is
     searched. Any moments are a valid start, since q(omega), q(Psi) and q(phi) are free; the result is only kept if the
-    ELBO has not fallen. With a solver without a chart the means are extrapolated as well, and not searched.
+    ELBO has not fallen. With a solver without a coordinates the means are extrapolated as well, and not searched.
 
     Parameters
     ----------
@@ -59,34 +59,34 @@ class AcceleratedSweeps:
         reached : float
             The ELBO there.
         """
-        chart = solver.chart(state.theta)
+        coordinates = solver.coordinates(state.theta)
         if self._memory is None:
             weight = self._problem.points.weight
-            self._memory = Anderson(weight if chart is not None else torch.cat([weight, weight]))
+            self._memory = Anderson(weight if coordinates is not None else torch.cat([weight, weight]))
         memory, found = self._memory, None
         guess = memory.guess()
         if guess is not None:
-            found = self._sweep_beyond(solver, _unpacked(guess, state), chart, reached, memory)
+            found = self._sweep_beyond(solver, _unpacked(guess, state), coordinates, reached, memory)
             if found is None:
                 memory.forget()
         if found is None:
-            found = self._sweep_beyond(solver, state, chart, reached, memory)
+            found = self._sweep_beyond(solver, state, coordinates, reached, memory)
         if found is not None:
             self._last_gain = found[1] - reached
         return found
 
     def _sweep_beyond(
-        self, solver: Solver[Any], begin: CaviState, chart: Chart | None, reached: float, memory: Anderson
+        self, solver: Solver[Any], begin: CaviState, coordinates: Coordinates | None, reached: float, memory: Anderson
     ) -> tuple[CaviState, float] | None:
         """Search the mean and sweep; return the end of it if the ELBO has not fallen."""
         problem, linearised = self._problem, self._linearised
         try:
-            if chart is not None:
+            if coordinates is not None:
                 tolerance = min(_COARSEST_SEARCH, _SEARCH_SHARE * self._last_gain)
                 tolerance = max(tolerance, _ROUNDING * abs(reached))
                 v = begin.v
                 m = search_mean(
-                    problem, chart, linearised.offset, v, lambda m: updates.update_phi(problem, m, v), tolerance
+                    problem, coordinates, linearised.offset, v, lambda m: updates.update_phi(problem, m, v), tolerance
                 )
                 begin = replace(begin, m=m)
             new = updates.sweep(problem, linearised, solver, begin)
@@ -95,14 +95,14 @@ class AcceleratedSweeps:
             return None
         if not bound >= reached - _ROUNDING * abs(reached):
             return None
-        memory.add(_packed(begin, chart), _packed(new, chart))
+        memory.add(_packed(begin, coordinates), _packed(new, coordinates))
         return new, bound
 
 
-def _packed(state: CaviState, chart: Chart | None) -> Tensor:
+def _packed(state: CaviState, coordinates: Coordinates | None) -> Tensor:
     """Return what is extrapolated: the variance of g on the log scale, and the mean of g if it is not searched."""
     variance = torch.log(state.v + _TINY)
-    return variance if chart is not None else torch.cat([variance, state.m])
+    return variance if coordinates is not None else torch.cat([variance, state.m])
 
 
 def _unpacked(values: Tensor, state: CaviState) -> CaviState:

@@ -80,13 +80,13 @@ def search_mean(
     m = offset + coordinates.rows.times(place)
     phi = phi_of(m)
     reached, slope = value(place, m, phi), slope_at(place, m, phi)
-    inverse = LimitedInverseHessian(_DEPTH, chart.covariance_times)
-    for _ in range(_most_steps(*chart.rows.shape)):
+    inverse = LimitedInverseHessian(_DEPTH, coordinates.covariance_times)
+    for _ in range(_most_steps(*coordinates.rows.shape)):
         # The gradient of what is minimised is minus the slope of the ELBO.
         direction = inverse.direction(-slope)
         promise = float(slope @ direction)
         if not promise > 0:
-            inverse = LimitedInverseHessian(_DEPTH, chart.covariance_times)
+            inverse = LimitedInverseHessian(_DEPTH, coordinates.covariance_times)
             direction = inverse.direction(-slope)
             promise = float(slope @ direction)
         if not promise > tolerance:

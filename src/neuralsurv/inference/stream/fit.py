@@ -252,7 +252,7 @@ class StreamFitter:
         lost = information.across * directions.posterior(information, log_scales).across
         theta = directions.weight_posterior(information, log_scales)
         return StreamFit(
-            posterior=Posterior(Held(model.phi), theta, terms.theta_star, model.network, model.normaliser, 1.0),
+            posterior=Posterior(PointMass(model.phi), theta, terms.theta_star, model.network, model.normaliser, 1.0),
             result=result,
             scales=dict(zip(names, log_scales.exp().tolist(), strict=True)),
             latent_share=latent / (headroom * exposure),

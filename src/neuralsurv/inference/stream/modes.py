@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from neuralsurv.inference.stream.fit import StreamFit
-from neuralsurv.posterior.concerns import Concern, few_events, near_ceiling, told
+from neuralsurv.posterior.concerns import Concern, concern_fields, few_events, near_ceiling
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.posterior.mixture import MixedPosterior
