@@ -470,7 +470,7 @@ def test_every_form_of_entry_and_weight_is_the_same_fit(fitted: NeuralSurv) -> N
     first = found["pair, entry and weight"]
     assert [form for form, values in found.items() if not (values == first).all()] == []
     # Both are used: without either of them the curves are others.
-    for part in ({"entry": ENTRY}, {"weight": WEIGHT}):
+    for part in ({"entry": ENTRY}, {"sample_weight": WEIGHT}):
         assert np.abs(curves(quick_model().fit(COHORT.x, COHORT.y, **part)) - first).max() > 1e-3
     assert np.abs(curves(fitted) - first).max() > 1e-3
 

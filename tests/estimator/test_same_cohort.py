@@ -48,6 +48,6 @@ def test_another_unit_of_time_gives_the_same_posterior(wanted):
 
 
 def test_a_weight_of_two_is_the_row_twice_to_the_last_bit():
-    heavy = TABLE.assign(sample_weight=np.where(np.arange(60) % 3 == 0, 2.0, 1.0))
+    heavy = TABLE.assign(weight=np.where(np.arange(60) % 3 == 0, 2.0, 1.0))
     twice = pd.concat([TABLE, TABLE[np.arange(60) % 3 == 0]])
     np.testing.assert_array_equal(survival(twice), survival(heavy))

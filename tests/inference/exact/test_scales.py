@@ -65,7 +65,7 @@ class TestLaw:
         chosen = rng.choice(joint.size, self.CHAINS, p=(joint / joint.sum()).reshape(-1))
         first = GibbsState(
             torch.from_numpy(theta[chosen % len(theta)])[:, None],
-            torch.full((self.CHAINS,), float(model.phi_prior), dtype=torch.float64),
+            torch.full((self.CHAINS,), model.phi_prior.mean, dtype=torch.float64),
             torch.from_numpy(log_scale[chosen // len(theta)])[:, None],
         )
         sweeper, state = Sweeper(Thinning(model)), first
