@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint docs pictures clean
+.PHONY: help venv demo test quick lint docs pictures clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -31,6 +31,14 @@ demo: $(STAMP) ## fit a small model and draw its survival curves
 test: lint ## lint, then run all tests
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/pytest -n 2
 
+# The rules of the data, the algebra, the model and the default fit, without commands, browsers and processes.
+QUICK := $(addprefix tests/,data solvers model posterior metrics files inference/default inference/optimise \
+	inference/exact/test_fit.py estimator/test_parameters.py estimator/test_default_model.py cli/tables \
+	test_architecture.py test_public.py test_names.py)
+quick: $(STAMP) ## run the tests of about a minute
+	$(BIN)/ruff check .
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" $(QUICK)
+
 lint: $(STAMP) ## check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,7 +47,7 @@ lint: $(STAMP) ## check style, format and types
 docs: $(STAMP) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --site-dir site
 
-pictures: $(STAMP) ## make the pictures of the documentation anew
+pictures: $(STAMP) ## redraw the figures of the documentation
 	$(BIN)/python -m neuralsurv demo --out docs/images
 	$(BIN)/python tests/pages.py docs/tutorial.md
 	$(BIN)/python -m pictures --out docs/images
