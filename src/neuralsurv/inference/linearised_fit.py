@@ -13,7 +13,7 @@ from neuralsurv.model.quadrature import Rule
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.solvers.grouped import GroupedSolver
-from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class LinearisedFit(Protocol):
         ...
 
     @property
-    def best_theta(self) -> Gaussian:
+    def best_theta(self) -> SolvedGaussian:
         """q(theta) for the best scales of the prior."""
         ...
 

@@ -27,7 +27,7 @@ from neuralsurv.posterior.concerns import CEILING_SHARE, Concern, concern_fields
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
-from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
 from neuralsurv.solvers.mixture import MixtureGaussian
 from neuralsurv.solvers.rows import DenseRows, LayeredRows, Rows
 
@@ -108,7 +108,7 @@ class DefaultFit:
         return self.top.log_scales if self.settings == 1 else None
 
     @property
-    def best_theta(self) -> Gaussian:
+    def best_theta(self) -> SolvedGaussian:
         """q(theta) for the best scales."""
         return self.top.state.theta
 

@@ -94,7 +94,7 @@ def sample(
         raise InputError(f"ceiling_margin={ceiling_margin!r} must be a number of at least 1.")
     thinning = Thinning(model, ceiling_margin)
     sweeper, slider = Sweeper(thinning), Slider(thinning)
-    known = model.learned_phi is None
+    known = model.phi_prior.inferred is None
     rng = np.random.default_rng(seed)
     state = start(thinning, chains, rng)
     size = len(model.precision)
@@ -175,7 +175,7 @@ def start(thinning: Thinning, chains: int, rng: np.random.Generator) -> GibbsSta
         away = torch.from_numpy(rng.standard_normal((chains, len(model.groups))))
         log_scales = model.grouped_prior.medians + model.grouped_prior.spreads * away
     theta = noise / model.precision_at(log_scales).sqrt()
-    prior = model.learned_phi
+    prior = model.phi_prior.inferred
     if prior is None:
         return GibbsState(theta, torch.full((chains,), model.phi_prior.mean, dtype=torch.float64), log_scales)
     level = (prior.shape + thinning.event_count) / (prior.rate + float(thinning.mass.sum()) / 2)

@@ -25,9 +25,8 @@ from neuralsurv.posterior.concerns import Concern, concern_fields
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.choose import Choice, choose
-from neuralsurv.solvers.dual import DualGaussian
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
-from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
 from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 
 # What the algebra of the sweeps may hold in memory.
@@ -63,7 +62,7 @@ class PaperFit:
     """
 
     phi: Gamma
-    theta: Gaussian
+    theta: SolvedGaussian
     mode: mode.Mode
     objectives: tuple[float, ...]
     info: cavi.CaviInfo
@@ -103,7 +102,7 @@ class PaperFit:
         return GroupedPrior(self.problem.weight_prior.precision, ())
 
     @property
-    def best_theta(self) -> Gaussian:
+    def best_theta(self) -> SolvedGaussian:
         """q(theta)."""
         return self.theta
 
@@ -261,11 +260,6 @@ def sweep_coarsely(
     return CaviStart(state.phi, state.theta_mean, mean, variance), info.sweeps
 
 
-def _room_for_directions(points: int, weights: int) -> bool:
-    """Return whether a basis of as many directions as there are points fits into memory, with two copies."""
-    return 3 * 8 * weights * min(points, weights) <= MEMORY
-
-
 def fit_paper(
     cohort: Cohort,
     settings: PaperSettings,
@@ -327,10 +321,7 @@ def fit_paper(
             rough=solver.rough,
             report=lambda k, bound, change: advance(k, f"sweep {k}, ELBO {bound:.4f}, change {change:.1e}"),
         )
-    theta = state.theta
-    if isinstance(theta, DualGaussian) and _room_for_directions(*linearised.rows.shape):
-        # The same law without the training rows.
-        theta = theta.compact()
+    theta = state.theta.compact(MEMORY)
     nodes = settings.rule.nodes(cohort.entry, cohort.time, settings.rho)
     missing = missing_share(cohort.entry, cohort.time, cohort.weight, nodes, settings.rho)
     used = solver.report(choice, problem, state)
