@@ -6,7 +6,6 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from operator import index
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from neuralsurv.arguments import whole_number
 from neuralsurv.data.canonical import canonical_cohort
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.episodes import check_episodes
@@ -155,7 +155,7 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
         return self._fit(X, y, given, chains={"chains": chains, "warmup": warmup, "thin": thin})
 
     def _fit(self, X: Any, y: Any, given: dict[str, Any], chains: dict[str, int] | None) -> Self:
-        self._check_draws()
+        whole_number("draws", self.draws)
         self._check_parameters()
         if chains is not None:
             check_chains(**chains)
@@ -214,14 +214,6 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
         each = max(FEWEST_DRAWS, -(-self.draws // chains["chains"]))
         drawn = sample_fit(fit, cohort, draws=each, **chains, seed=seed, verbose=self.verbose)
         return exact_posterior(fit, drawn), diagnose_exact(fit, drawn)
-
-    def _check_draws(self) -> None:
-        try:
-            enough = index(self.draws) >= 1
-        except TypeError:
-            enough = False
-        if not enough:
-            raise InputError(f"draws={self.draws!r} must be a whole number of at least 1.")
 
     def _refuse_unused(self, reasons: Mapping[str, str]) -> None:
         """Refuse parameters that were set although this fit does not use them.

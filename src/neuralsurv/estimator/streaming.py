@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils import check_random_state
 
+from neuralsurv.arguments import one_of, whole_number
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.stream.batches import open_source
 from neuralsurv.data.stream.survey import Survey
@@ -19,7 +20,6 @@ from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.fitted import Fitted, thinned
 from neuralsurv.files.checkpoint import Checkpoint, fingerprint
 from neuralsurv.inference.default.settings import DefaultSettings
-from neuralsurv.inference.parameters import one_of
 from neuralsurv.inference.stream.fit import StreamFitter
 from neuralsurv.inference.stream.modes import StreamedModes
 from neuralsurv.inference.stream.passes import OutcomeColumns, RowStream
@@ -139,7 +139,7 @@ class StreamedEstimator(SurvivalEstimator):
         300
         """
         settings = self._settings()
-        self._check_draws()
+        whole_number("draws", self.draws)
         options = StreamOptions(method, training_passes, passes, batch_size, training_batch_size, directions, modes)
         options.check()
         one_of("shards", shards, SHARDS)

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from neuralsurv.arguments import positive_number, whole_number
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.parameters import positive, whole
 from neuralsurv.model.likelihood import AdditiveLikelihood
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.progress import bar
@@ -56,7 +56,9 @@ class ModuleTraining:
 
     def checked(self) -> ModuleTraining:
         """Return the settings with every value checked and in its own type."""
-        return ModuleTraining(whole("epochs", self.epochs, least=0), positive("learning_rate", self.learning_rate))
+        return ModuleTraining(
+            whole_number("epochs", self.epochs, least=0), positive_number("learning_rate", self.learning_rate)
+        )
 
 
 @dataclass(frozen=True)

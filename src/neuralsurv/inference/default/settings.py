@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from neuralsurv.arguments import flag, layer_widths, positive_number, whole_number
 from neuralsurv.errors import InputError
-from neuralsurv.inference.parameters import flag, positive, whole, widths
 
 
 @dataclass(frozen=True)
@@ -99,16 +99,16 @@ class DefaultSettings:
 
     def checked(self) -> DefaultSettings:
         """Return the settings with every value checked and in its own type."""
-        headroom = positive("headroom", self.headroom)
+        headroom = positive_number("headroom", self.headroom)
         if headroom <= 1:
             raise InputError(f"headroom={headroom:g} must exceed 1: the ceiling of the hazard lies above its average.")
         return replace(
             self,
-            hidden=widths(self.hidden),
-            neighbourhoods=whole("neighbourhoods", self.neighbourhoods, least=0),
+            hidden=layer_widths(self.hidden),
+            neighbourhoods=whole_number("neighbourhoods", self.neighbourhoods, least=0),
             headroom=headroom,
-            quadrature_points=whole("quadrature_points", self.quadrature_points, least=2),
+            quadrature_points=whole_number("quadrature_points", self.quadrature_points, least=2),
             average=flag("average", self.average),
-            tolerance=positive("tolerance", self.tolerance),
-            max_sweeps=whole("max_sweeps", self.max_sweeps),
+            tolerance=positive_number("tolerance", self.tolerance),
+            max_sweeps=whole_number("max_sweeps", self.max_sweeps),
         )

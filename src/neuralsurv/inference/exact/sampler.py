@@ -7,6 +7,7 @@ import math
 import numpy as np
 import torch
 
+from neuralsurv.arguments import whole_number
 from neuralsurv.errors import InputError
 from neuralsurv.inference.exact.chains import GibbsResult, diagnose_chains, require_array_stats
 from neuralsurv.inference.exact.linear_model import LinearModel
@@ -151,18 +152,16 @@ def sample(
 def check_chains(**lengths: object) -> None:
     """Refuse chains that cannot be run: lengths that are too short, or packages that are not installed.
 
-    Whoever has work to do before the chains calls this first.
+    Call it first where there is work to do before the chains run.
     """
     for name, value in lengths.items():
-        least = _LEAST[name]
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise InputError(f"{name}={value!r} must be a whole number of at least {least}.")
+        whole_number(name, value, _LEAST[name])
     require_polyagamma()
     require_array_stats()
 
 
 def _pilots(warmup: int) -> tuple[int, ...]:
-    """Return the sweeps of the warm-up after which the direction of the slides is set anew."""
+    """Return the sweeps of the warm-up after which the direction of the slides is set again."""
     return warmup // 4, warmup // 2, warmup
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from neuralsurv.arguments import flag, layer_widths, one_of, positive_number, whole_number
 from neuralsurv.errors import InputError
-from neuralsurv.inference.parameters import flag, one_of, positive, whole, widths
 from neuralsurv.model.quadrature import GaussLegendre, Rule, Trapezoid
 from neuralsurv.solvers.choose import SOLVERS
 
@@ -76,18 +76,18 @@ class PaperSettings:
         """Return the settings with every value checked and in its own type."""
         return replace(
             self,
-            hidden=widths(self.hidden),
-            rho=positive("rho", self.rho),
+            hidden=layer_widths(self.hidden),
+            rho=positive_number("rho", self.rho),
             phi_prior=_shape_and_rate(self.phi_prior),
             quadrature=one_of("quadrature", self.quadrature, ("trapezoid", "gauss-legendre")),
-            quadrature_points=whole("quadrature_points", self.quadrature_points, least=2),
+            quadrature_points=whole_number("quadrature_points", self.quadrature_points, least=2),
             normaliser=one_of("normaliser", self.normaliser, ("auto", "half", "closed-form", "monte-carlo")),
             mode=one_of("mode", self.mode, ("direct", "em")),
-            starts=whole("starts", self.starts),
-            mode_tolerance=positive("mode_tolerance", self.mode_tolerance),
+            starts=whole_number("starts", self.starts),
+            mode_tolerance=positive_number("mode_tolerance", self.mode_tolerance),
             spread=one_of("spread", self.spread, ("mode", "prior")),
-            tolerance=positive("tolerance", self.tolerance),
-            max_sweeps=whole("max_sweeps", self.max_sweeps),
+            tolerance=positive_number("tolerance", self.tolerance),
+            max_sweeps=whole_number("max_sweeps", self.max_sweeps),
             accelerate=flag("accelerate", self.accelerate),
             solver=one_of("solver", self.solver, ("auto", *SOLVERS)),
         )
@@ -102,4 +102,4 @@ class PaperSettings:
 def _shape_and_rate(pair: Any) -> tuple[float, float]:
     if not hasattr(pair, "__getitem__") or len(pair) != 2:
         raise InputError(f"phi_prior={pair!r} must be a pair: the shape and the rate of a Gamma prior.")
-    return positive("phi_prior", pair[0]), positive("phi_prior", pair[1])
+    return positive_number("phi_prior", pair[0]), positive_number("phi_prior", pair[1])
