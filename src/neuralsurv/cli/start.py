@@ -44,7 +44,7 @@ def main() -> None:
         sys.stderr.write("error: the command line needs typer: pip install 'neuralsurv[cli]'.\n")
         raise SystemExit(BAD_INPUT) from None
     try:
-        from neuralsurv.cli.application import app
+        from neuralsurv.cli.command_line import app
 
         app(prog_name="neuralsurv")
     except KeyboardInterrupt:

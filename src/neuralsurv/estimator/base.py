@@ -20,7 +20,7 @@ from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.episodes import check_episodes
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.stream.time_counts import TimeCounts, event_quartiles
-from neuralsurv.data.table import read_table
+from neuralsurv.data.table import separate_outcome
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.fitted import Fitted, FittedAttributes, thinned
 from neuralsurv.estimator.plot_methods import PlotMethods
@@ -159,7 +159,7 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
         self._check_parameters()
         if chains is not None:
             check_chains(**chains)
-        frame, outcome, subject, roles = read_table(X, y, given)
+        frame, outcome, subject, roles = separate_outcome(X, y, given)
         # A weight of zero means that the row is not there; it must not set the scale of time or of a covariate.
         present = outcome.weight > 0
         if not present.any():

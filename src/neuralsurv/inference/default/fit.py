@@ -26,9 +26,9 @@ from neuralsurv.model.quadrature import Rule, ShiftedLog
 from neuralsurv.posterior.concerns import CEILING_SHARE, Concern, concern_fields, few_events, near_ceiling
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.progress import Advance, bar
+from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
-from neuralsurv.solvers.mixture import MixtureGaussian
 from neuralsurv.solvers.rows import DenseRows, LayeredRows, Rows
 
 # Information of the products, and of the network, that may be given up at scale 1, in nats, and the most directions of

@@ -97,7 +97,7 @@ def sample(
     sweeper, slider = Sweeper(thinning), Slider(thinning)
     known = model.phi_prior.inferred is None
     rng = np.random.default_rng(seed)
-    state = start(thinning, chains, rng)
+    state = start_chains(thinning, chains, rng)
     size = len(model.precision)
     theta = torch.empty(draws, chains, size, dtype=torch.float64)
     phi = torch.empty(draws, chains, dtype=torch.float64)
@@ -165,7 +165,7 @@ def _pilots(warmup: int) -> tuple[int, ...]:
     return warmup // 4, warmup // 2, warmup
 
 
-def start(thinning: Thinning, chains: int, rng: np.random.Generator) -> GibbsState:
+def start_chains(thinning: Thinning, chains: int, rng: np.random.Generator) -> GibbsState:
     """Return where chains start: scales and theta from their prior, phi about where half of the ceiling is reached."""
     model = thinning.model
     noise = torch.from_numpy(rng.standard_normal((chains, len(model.precision))))

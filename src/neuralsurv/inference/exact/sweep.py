@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import InputError
-from neuralsurv.inference.exact.scales import draw_scales
+from neuralsurv.inference.exact.scale_steps import draw_scales
 from neuralsurv.inference.exact.thinning import GibbsState, LinearPoints, Thinning
 from neuralsurv.solvers.primal import cholesky
 

@@ -55,7 +55,7 @@ class StreamPlan:
 
 
 @dataclass(frozen=True)
-class StreamOptions:
+class StreamSettings:
     """Options of a streamed fit; None leaves a choice to the number of rows.
 
     Attributes
