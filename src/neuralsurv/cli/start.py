@@ -9,8 +9,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-# Exit codes, the same for every command.
-DONE = 0
+# Exit codes, the same for every command; 0 is success.
 UNEXPECTED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
