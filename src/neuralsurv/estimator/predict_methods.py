@@ -20,7 +20,7 @@ from neuralsurv.prediction.predictor import Predictor
 
 
 class PredictMethods:
-    """Predictions of a fitted model, and what scikit-learn, scikit-survival and ArviZ make of them."""
+    """Predictions of a fitted model, also in the forms of scikit-learn, scikit-survival and ArviZ."""
 
     draws: Any
     verbose: Any

@@ -30,7 +30,7 @@ from neuralsurv.solvers.streamed_rows import StreamedRows
 _INPUT_NUMBERS = 2**20
 _MOST_POINTS = 2048
 _POINTS_BACKWARDS = 32
-# A Jacobian of no more numbers than this is held (2 GiB); a larger one is recomputed wherever it is needed.
+# A Jacobian of up to this many numbers (2 GiB) is kept in memory; a larger one is recomputed wherever it is needed.
 MOST_NUMBERS_DENSE = 2**28
 
 # Made-up inputs by whose values of g a module is recognised.
@@ -198,7 +198,7 @@ class ModuleNetwork(Network):
         return evaluate
 
     def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, DenseRows | StreamedRows]:
-        """Return g and the rows of the Jacobian: held if they are few, else recomputed at every use."""
+        """Return g and the rows of the Jacobian: kept if they are few, else recomputed at every use."""
         value = self.value(theta, time, x)
         if len(time) * self.size > MOST_NUMBERS_DENSE:
             return value, StreamedRows(self, theta, time, x)

@@ -1,7 +1,7 @@
 r"""The scales of the prior: found by the evidence, and averaged over.
 
-For given scales s the ELBO at its highest, plus the log of their hyper-prior, stands for the log posterior of log s.
-Its gradient is known without another fit: whitened weights z = θ/s enter through the divergence alone, so
+For given scales s the highest ELBO plus the log of their hyper-prior approximates the log posterior of log s.
+Its gradient needs no further fit: whitened weights z = θ/s enter through the divergence alone, so
 
 .. math:: \frac{\partial\,\mathrm{ELBO}}{\partial\log s_k} = \sum_{j \in k}\left(\mathrm{E}z_j^2 - 1\right).
 

@@ -1,4 +1,4 @@
-"""What has to be chosen before the default model can be fitted."""
+"""Settings of the default model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ablation:
         Curvature of a point: minus the expected second derivative, the information of the point process, or that of
         the bound that the paper uses.
     hyper_priors : bool
-        Whether the scales of the prior have hyper-priors; without them the bare ELBO chooses.
+        Whether the scales of the prior have hyper-priors; without them the ELBO alone decides.
     """
 
     bumps: int = 6
@@ -55,11 +55,11 @@ class DefaultSettings:
         Activation of the hidden layers.
     neighbourhoods : int
         With 2,000 to 50,000 different rows and at most 64 encoded covariates, this many units that respond to a
-        neighbourhood take the place of hidden layers and products; 0 for none.
+        neighbourhood replace hidden layers and products; 0 for none.
     headroom : float
-        Ceiling of the hazard over the crude rate of events.
+        Ceiling of the hazard, as a multiple of the crude event rate.
     quadrature_points : int
-        Nodes a row of the rule for the integrals over time.
+        Quadrature nodes per row for the integrals over time.
     average : bool
         Whether the posterior is averaged over scales of the prior, or taken at the best ones; with more than 1,000
         rows it is always at the best.
@@ -68,7 +68,7 @@ class DefaultSettings:
     max_sweeps : int
         Limit on its steps.
     ablation : Ablation
-        What only an ablation study changes.
+        Parts that only an ablation study changes.
     """
 
     hidden: tuple[int, ...] = (64,)
@@ -83,7 +83,7 @@ class DefaultSettings:
 
     @classmethod
     def of(cls, *, hidden: object, activation: object, neighbourhoods: object, **others: object) -> DefaultSettings:
-        """Return checked settings; whoever asks for hidden layers (not None) has them with any number of rows.
+        """Return checked settings; hidden layers that are given (not None) are used with any number of rows.
 
         Examples
         --------
@@ -98,7 +98,7 @@ class DefaultSettings:
         return cls(**given, **others).checked()  # type: ignore[arg-type]
 
     def checked(self) -> DefaultSettings:
-        """Return the settings with every value checked and in its own type."""
+        """Return the settings with every value checked and converted to its type."""
         headroom = positive_number("headroom", self.headroom)
         if headroom <= 1:
             raise InputError(f"headroom={headroom:g} must exceed 1: the ceiling of the hazard lies above its average.")

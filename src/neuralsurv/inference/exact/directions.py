@@ -1,4 +1,4 @@
-r"""The directions of the weights that the data of a fit speak of: few enough to sample, or to weigh draws in.
+r"""The directions of the weights that the data inform: few enough to sample.
 
 The weights are whitened and, in a large network, reduced to the directions V that carry information,
 :math:`\theta = T^{-1/2}\big(Vz + s\,(I - VV^\top)\varepsilon\big)`: z is what is inferred, everything across V keeps
@@ -23,9 +23,9 @@ from neuralsurv.solvers.rows import Rows, row_slices
 
 # A network of no more weights than this is sampled as it is.
 _MOST_WEIGHTS = 200
-# Information that the directions left out may hold, in nats.
+# Information that the omitted directions may carry, in nats.
 _TOLERANCE = 1e-3
-# Nodes of a row at which the directions are looked for.
+# Nodes per row from which the directions are found.
 _NODES = 32
 
 
@@ -38,7 +38,7 @@ class SampledCoordinates:
     prior : GroupedPrior
         The prior of the weights; T is its precision for scales of 1.
     solver : GroupedSolver or None
-        What knows V; None where every weight is a coordinate.
+        The solver whose basis is V; None where every weight is a coordinate.
     """
 
     prior: GroupedPrior

@@ -47,9 +47,9 @@ def sample(
     chains : int
         Number of chains, at least 2; they start from draws of the prior and run side by side.
     draws, warmup : int
-        Draws kept of each chain (at least 4), and sweeps thrown away before the first.
+        Draws kept of each chain (at least 4), and sweeps discarded before the first.
     thin : int
-        Sweeps for each draw that is kept.
+        Sweeps per draw that is kept.
     slides : int
         Slides before each sweep; see :mod:`neuralsurv.inference.exact.slide`.
     ceiling_margin : float, optional
@@ -117,7 +117,7 @@ def sample(
                 state, latent = sweeper.sweep(state, rng)
                 number += 1
                 if number in _pilots(warmup):
-                    # Only during warm-up: a direction that followed the chains for ever would bend their law.
+                    # Only during warm-up: a direction that kept following the chains would change their distribution.
                     direction = slider.direction(state.theta.mean(0), float(state.phi.mean()))
                 if number > warmup:
                     latent_total += latent
@@ -166,7 +166,7 @@ def _pilots(warmup: int) -> tuple[int, ...]:
 
 
 def start_chains(thinning: Thinning, chains: int, rng: np.random.Generator) -> GibbsState:
-    """Return where chains start: scales and theta from their prior, phi about where half of the ceiling is reached."""
+    """Return initial states: scales and theta drawn from their prior, phi where about half the ceiling is reached."""
     model = thinning.model
     noise = torch.from_numpy(rng.standard_normal((chains, len(model.precision))))
     log_scales = None

@@ -29,7 +29,7 @@ from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
 from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 
-# What the algebra of the sweeps may hold in memory.
+# Memory limit of the algebra of the sweeps, in bytes.
 MEMORY = 3 * 2**30
 # With fewer latent points than this share, sigma(g) is so close to 1 everywhere that hazards can hardly differ.
 COLLAPSE_SHARE = 0.05
@@ -39,7 +39,7 @@ EXPOSURE_SHARE = 0.05
 
 @dataclass(frozen=True)
 class PaperFit:
-    """Everything a fit of the paper's method leaves behind.
+    """The result of a fit of the paper's method.
 
     Attributes
     ----------
@@ -73,12 +73,12 @@ class PaperFit:
 
     @property
     def worst_k_hat(self) -> float:
-        """No warning: the paper's bound is nearly always far from the posterior, and its readers know."""
+        """Infinite, for no warning: the paper's bound is nearly always far from the posterior, as documented."""
         return math.inf
 
     @property
     def known_log_scales(self) -> None:
-        """There are no scales."""
+        """None: the prior has no scales."""
         return None
 
     @property
@@ -113,7 +113,7 @@ class PaperFit:
 
     @property
     def latent_share(self) -> float:
-        """The average of 1 − σ(g) over the baseline exposure: latent points over all points that phi gives."""
+        """The average of 1 − σ(g) over the baseline exposure: latent points over all points at rate phi."""
         return self._share(self.info.latent_points, self.phi.mean)
 
     def _share(self, latent_points: float, phi: float) -> float:
@@ -122,7 +122,7 @@ class PaperFit:
         return latent_points / every if every > 0 else 0.0
 
     def rule(self, nodes: int) -> GaussLegendre:
-        """Return Gauss and Legendre's rule."""
+        """Return a Gauss–Legendre rule."""
         return GaussLegendre(nodes)
 
     def reduce(self, time: Tensor, x: Tensor, importance: Tensor, tolerance: float) -> GroupedSolver:
@@ -132,11 +132,11 @@ class PaperFit:
         return grouped_solver([(rows, False)], precision, importance, tolerance=tolerance, most=network.size)
 
     def diagnose(self) -> Diagnostics:
-        """Return what to know before trusting the posterior."""
+        """Return the diagnostics of the variational posterior."""
         return self._diagnose(self.info.latent_points, self.latent_share, self._about_sweeps())
 
     def diagnose_draws(self, latent_points: float, phi: float) -> Diagnostics:
-        """Return what to know of exact draws, which need neither the sweeps nor a quadrature rule."""
+        """Return the diagnostics of exact draws, which need neither the sweeps nor a quadrature rule."""
         return self._diagnose(latent_points, self._share(latent_points, phi), [])
 
     def _diagnose(self, latent_points: float, latent_share: float, more: list[Concern]) -> Diagnostics:
@@ -208,8 +208,8 @@ def find_mode(
     """Search from several seeded starts, or from where an earlier fit ended, and keep the best mode.
 
     With a coarse problem all starts run on that, to ten times the tolerance; only the best goes on to the mode of the
-    coarse problem and then of the problem itself. The direct search runs from all starts together; EM, whose bound is
-    another one for each start, from one after the other.
+    coarse problem and then of the problem itself. The direct search runs from all starts together; EM, whose bound
+    differs between starts, from one after the other.
     """
     usable = warm is not None and len(warm) == problem.network.size
     starts = [warm] if warm is not None and usable else mode.random_starts(problem, settings.starts, seed)
@@ -247,7 +247,7 @@ def _moments(linearised: Linearised, theta: Gaussian) -> tuple[Tensor, Tensor]:
 def sweep_coarsely(
     problem: PaperProblem, linearised: Linearised, coarse: PaperProblem, start: mode.Mode, settings: PaperSettings
 ) -> tuple[CaviStart, int]:
-    """Sweep on the coarse rule until that stands still; return the state at the points of the problem."""
+    """Sweep on the coarse rule until convergence; return the state at the points of the problem."""
     rough = linearise(coarse, start.theta)
     begin = cavi.start(coarse, rough, start.theta, start.phi, settings.spread)
     with threads_for(len(coarse.points) * coarse.network.size):
@@ -275,7 +275,7 @@ def fit_paper(
     cohort : Cohort
         The training rows in scaled time (largest 1).
     settings : PaperSettings
-        Everything that had to be chosen.
+        The settings of the method.
     seed : int
         Seed of the random starts.
     verbose : bool or "auto"

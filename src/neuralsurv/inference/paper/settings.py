@@ -1,4 +1,4 @@
-"""What has to be chosen before the method of the paper can be fitted."""
+"""Settings of the paper's method."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PaperSettings:
     quadrature : {"trapezoid", "gauss-legendre"}
         Rule for the integrals over time.
     quadrature_points : int
-        Grid points of the trapezoid, or nodes a row of Gauss–Legendre.
+        Grid points of the trapezoid, or Gauss–Legendre nodes per row.
     normaliser : {"auto", "half", "closed-form", "monte-carlo"}
         How Z is computed; auto takes one half where that is exact.
     mode : {"direct", "em"}
@@ -73,7 +73,7 @@ class PaperSettings:
     solver: str = "auto"
 
     def checked(self) -> PaperSettings:
-        """Return the settings with every value checked and in its own type."""
+        """Return the settings with every value checked and converted to its type."""
         return replace(
             self,
             hidden=layer_widths(self.hidden),
