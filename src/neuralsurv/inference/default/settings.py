@@ -47,26 +47,10 @@ class Ablation:
 class DefaultSettings:
     """The settings of the default model.
 
+    Every field but the last is a parameter of :class:`neuralsurv.NeuralSurv` and described there.
+
     Attributes
     ----------
-    hidden : tuple of int
-        Widths of the hidden layers of the network beside the linear path; ``()`` for none.
-    activation : {"relu", "tanh", "silu"}
-        Activation of the hidden layers.
-    neighbourhoods : int
-        With 2,000 to 50,000 different rows and at most 64 encoded covariates, this many units that respond to a
-        neighbourhood replace hidden layers and products; 0 for none.
-    headroom : float
-        Ceiling of the hazard, as a multiple of the crude event rate.
-    quadrature_points : int
-        Quadrature nodes per row for the integrals over time.
-    average : bool
-        Whether the posterior is averaged over scales of the prior, or taken at the best ones; with more than 1,000
-        rows it is always at the best.
-    tolerance : float
-        Gain in nats below which the ascent for one setting of the scales stops.
-    max_sweeps : int
-        Limit on its steps.
     ablation : Ablation
         Parts that only an ablation study changes.
     """

@@ -65,11 +65,6 @@ class SampledCoordinates:
         root = self.prior.unit.sqrt()
         return times_basis(rows, torch.diag(1 / root) if self.solver is None else self.solver.basis / root[:, None])
 
-    def coordinates(self, theta: Tensor) -> Tensor:
-        """Return the coordinates (r,) of weights (m,)."""
-        whitened = theta * self.prior.unit.sqrt()
-        return whitened if self.solver is None else self.solver.basis.T @ whitened
-
     def weights(self, z: Tensor, log_scales: Tensor, generator: torch.Generator) -> Tensor:
         """Return weights (S, m) for coordinates (S, r) and log scales (S, G); across V they are draws of the prior."""
         root = self.prior.unit.sqrt()

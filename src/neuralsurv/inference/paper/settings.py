@@ -15,39 +15,7 @@ from neuralsurv.solvers.choose import SOLVERS
 class PaperSettings:
     """The settings of the paper's method; the defaults are the paper's.
 
-    Attributes
-    ----------
-    hidden : tuple of int
-        Widths of the hidden layers.
-    activation : {"relu", "tanh", "silu"}
-        Activation of the hidden layers.
-    rho : float
-        Exponent of the baseline hazard; 1 is a constant baseline.
-    phi_prior : tuple of float
-        Shape and rate of the Gamma prior of phi.
-    quadrature : {"trapezoid", "gauss-legendre"}
-        Rule for the integrals over time.
-    quadrature_points : int
-        Grid points of the trapezoid, or Gauss–Legendre nodes per row.
-    normaliser : {"auto", "half", "closed-form", "monte-carlo"}
-        How Z is computed; auto takes one half where that is exact.
-    mode : {"direct", "em"}
-        How the mode is found.
-    starts : int
-        Number of random starts of that search; the best is kept.
-    mode_tolerance : float
-        Relative gain of an iteration below which that search stops.
-    spread : {"mode", "prior"}
-        What q(theta) starts with: all mass at the mode, or the prior's covariance (the paper's text).
-    tolerance : float
-        Relative change of the parameters below which the variational sweeps stop.
-    max_sweeps : int
-        Limit on the number of sweeps.
-    accelerate : bool
-        Whether to take shortcuts to a fixed point of the sweeps: between two of them the best mean is searched and the
-        variances are extrapolated, and a problem of many quadrature nodes is first solved on few.
-    solver : {"auto", "primal", "dual", "low-rank"}
-        The linear algebra of the sweeps; auto takes the cheapest that fits into memory.
+    Every field is a parameter of :class:`neuralsurv.PaperNeuralSurv` and described there.
 
     Examples
     --------
