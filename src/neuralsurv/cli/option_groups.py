@@ -1,4 +1,4 @@
-"""Options in groups: a function or a data class has options as parameters, and a command gets what it makes of them.
+"""Groups of options: a function or data class takes options as parameters, and a command gets the object it returns.
 
 What an option means is written once, in :mod:`neuralsurv.cli.options`.
 """

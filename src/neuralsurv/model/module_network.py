@@ -189,7 +189,7 @@ class ModuleNetwork(Network):
     def bind(self, time: Tensor, x: Tensor) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
         """Return the map from theta to g at these points and its pullback, which goes through the module once more.
 
-        What a module leaves behind for its derivative is too much to keep for all points at once.
+        What a module stores for its derivative is too much to keep for all points at once.
         """
 
         def evaluate(theta: Tensor) -> tuple[Tensor, Pullback]:

@@ -57,7 +57,7 @@ class Diagnostics:
         importance weights (good below 0.5, of use up to 0.7, hopeless above 1), and ``effective``, the share of draws
         that they are worth. Empty for exact draws and for more than 1,000 rows.
     trust : str
-        Why the posterior should not be trusted, in words, where k-hat is above 0.7; empty if nothing speaks against it.
+        Why the posterior should not be trusted, in words, where k-hat is above 0.7; else empty.
         For the paper's method this is the rule, so there is no Python warning of it.
     messages : tuple of str
         The warnings, in words.

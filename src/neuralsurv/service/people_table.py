@@ -103,7 +103,7 @@ def _check_each(values: Sequence[Value], column: Column, right: Any, words: str)
 def outside_training(table: pd.DataFrame, covariates: Sequence[Covariate]) -> list[list[dict[str, Any]]]:
     """Return for each person the numbers that lie outside what the model was trained on.
 
-    Each covariate is looked at by itself: an unusual combination of usual values is not found.
+    Each covariate is checked on its own: an unusual combination of usual values is not found.
     """
     found: list[list[dict[str, Any]]] = [[] for _ in range(len(table))]
     for covariate in covariates:
