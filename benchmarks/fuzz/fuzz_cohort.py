@@ -18,7 +18,7 @@ from neuralsurv.data.canonical import canonical_cohort
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.episodes import check_episodes
 from neuralsurv.data.features import Encoding
-from neuralsurv.data.table import read_table
+from neuralsurv.data.table import separate_outcome
 from neuralsurv.errors import InputError, NeuralSurvError, NeuralSurvWarning
 from neuralsurv.prediction.prediction import Prediction
 from neuralsurv.prediction.predictor import Predictor
@@ -76,7 +76,7 @@ def read_only(recipe: Recipe) -> dict[str, int]:
 
     def numbers() -> tuple[Encoding, Cohort]:
         given = dict.fromkeys(("time", "event", "entry", "weight", "id")) | more
-        frame, checked, subject, _ = read_table(X, y, given)
+        frame, checked, subject, _ = separate_outcome(X, y, given)
         present = checked.weight > 0
         if not present.any():
             raise InputError(f"every one of the {len(checked)} rows has a weight of zero; there is nothing to fit.")

@@ -60,7 +60,7 @@ class FewEventsWarning(NeuralSurvWarning):
 
 
 class CeilingWarning(NeuralSurvWarning):
-    """The hazard is close to the upper bound of the default preset and can hardly rise; raise `headroom`."""
+    """The hazard is close to the upper bound of the default model and can hardly rise; raise `headroom`."""
 
 
 class ApproximationWarning(NeuralSurvWarning):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from typer.testing import CliRunner
 
-from neuralsurv.cli.application import app
+from neuralsurv.cli.command_line import app
 from small_cohort import small_cohort
 
 QUICK = ["--preset", "paper", "--hidden", "2", "--draws", "40", "--set", "starts=1", "--set", "activation=tanh",

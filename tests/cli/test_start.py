@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 from cli.run_command import QUICK, cohort_file, run
 from neuralsurv import __version__
-from neuralsurv.cli.arguments import complete_column
+from neuralsurv.cli.options import complete_column
 
 COMMAND = [sys.executable, "-m", "neuralsurv"]
 ROLES = ["--time", "years", "--event", "died"]

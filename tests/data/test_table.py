@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from neuralsurv.data.table import numbers_rows, read_table
+from neuralsurv.data.table import numbers_rows, separate_outcome
 from neuralsurv.errors import InputError
 
 ROLES = {"time": "days", "event": "died", "entry": None, "weight": None, "id": None}
@@ -17,16 +17,16 @@ def test_row_numbers_of_a_csv_file_are_refused_with_the_line_to_type():
     with pytest.raises(
         InputError, match=r"column 'Unnamed: 0' numbers the 8 rows .* df = df.drop\(columns='Unnamed: 0'\)"
     ):
-        read_table(frame, None, ROLES)
-    covariates, *_ = read_table(frame.drop(columns="Unnamed: 0"), None, ROLES)
+        separate_outcome(frame, None, ROLES)
+    covariates, *_ = separate_outcome(frame.drop(columns="Unnamed: 0"), None, ROLES)
     assert list(covariates.columns) == ["age"]
 
 
 def test_other_columns_without_a_name_are_covariates():
     frame = pd.read_csv(io.StringIO(CSV))
     shuffled = frame.assign(**{"Unnamed: 0": frame["Unnamed: 0"].to_numpy()[::-1]})
-    assert "Unnamed: 0" in read_table(shuffled, None, ROLES)[0]
-    assert "visit" in read_table(frame.rename(columns={"Unnamed: 0": "visit"}), None, ROLES)[0]
+    assert "Unnamed: 0" in separate_outcome(shuffled, None, ROLES)[0]
+    assert "visit" in separate_outcome(frame.rename(columns={"Unnamed: 0": "visit"}), None, ROLES)[0]
 
 
 @pytest.mark.parametrize(

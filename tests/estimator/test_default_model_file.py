@@ -18,7 +18,7 @@ from neuralsurv.inference.default import fit as additive_fit
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.prior import PointMass
-from neuralsurv.solvers.mixture import MixtureGaussian
+from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.primal import PrimalGaussian
 from neuralsurv.solvers.subspace import SubspaceGaussian
 from small_cohort import quick_default, small_cohort

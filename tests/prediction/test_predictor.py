@@ -468,7 +468,7 @@ def test_a_prediction_that_is_no_number_is_refused():
     broken = dataclasses.replace(held, theta=held.theta * np.inf)
     message = "survival became NaN: numbers of the model or of these people are too extreme to be computed with"
     with pytest.raises(NotFiniteError, match=message):
-        dataclasses.replace(predictor, held=broken).survival(covariates(2), [1.0]).mean  # noqa: B018
+        dataclasses.replace(predictor, cached_draws=broken).survival(covariates(2), [1.0]).mean  # noqa: B018
 
 
 @pytest.mark.parametrize("horizon", [0, -2, np.inf, np.nan, "a"])

@@ -40,7 +40,7 @@ def test_the_draws_are_made_once_and_are_those_of_the_library(path):
 
 def test_many_draws_of_many_weights_are_not_held(path, monkeypatch):
     monkeypatch.setattr(model_watch, "_HOLD_NUMBERS", 10)
-    assert ModelWatch(path).current.predictor.held is None
+    assert ModelWatch(path).current.predictor.cached_draws is None
 
 
 def test_nothing_happens_while_the_file_stays(path):

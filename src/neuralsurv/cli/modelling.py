@@ -75,7 +75,7 @@ def warn_of_large_file(cohort: SurvivalTable, model: SurvivalEstimator, messages
         )
 
 
-def fitted(cohort: SurvivalTable, model: SurvivalEstimator, messages: Messages) -> SurvivalEstimator:
+def fit_estimator(cohort: SurvivalTable, model: SurvivalEstimator, messages: Messages) -> SurvivalEstimator:
     """Fit the estimator to a table, and pass its warnings on."""
     model.set_params(verbose=messages.progress)
     roles = dict(cohort.roles)
@@ -89,7 +89,7 @@ def fitted(cohort: SurvivalTable, model: SurvivalEstimator, messages: Messages) 
     return model
 
 
-def opened(path: Path, messages: Messages) -> SurvivalEstimator:
+def open_model(path: Path, messages: Messages) -> SurvivalEstimator:
     """Open a model file."""
     model = load(path)
     model.set_params(verbose=messages.progress)

@@ -1,6 +1,6 @@
-"""Options in groups: a function or a data class has options as parameters, and a command gets what it makes of them.
+"""Groups of options: a function or data class takes options as parameters, and a command gets the object it returns.
 
-What an option means is written once, in :mod:`neuralsurv.cli.arguments`.
+What an option means is written once, in :mod:`neuralsurv.cli.options`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-from neuralsurv.cli import arguments as a
+from neuralsurv.cli import options as o
 from neuralsurv.cli.config import Config, read_config
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.settings import DataSettings, model_settings
@@ -51,19 +51,19 @@ def with_options(**groups: Callable[..., Any]) -> Callable[[Callable[..., Any]],
 
 
 def outcome_options(
-    time: a.Time = None,
-    event: a.Event = None,
-    event_value: a.EventValue = None,
-    entry: a.Entry = None,
-    weight: a.Weight = None,
-    id: a.Id = None,
-    start_date: a.StartDate = None,
-    end_date: a.EndDate = None,
-    entry_date: a.EntryDate = None,
-    unit: a.Unit = None,
-    date_format: a.DateFormat = None,
-    drop_missing_outcome: a.DropMissingOutcome = False,
-    zero_times: a.ZeroTimes = None,
+    time: o.Time = None,
+    event: o.Event = None,
+    event_value: o.EventValue = None,
+    entry: o.Entry = None,
+    weight: o.Weight = None,
+    id: o.Id = None,
+    start_date: o.StartDate = None,
+    end_date: o.EndDate = None,
+    entry_date: o.EntryDate = None,
+    unit: o.Unit = None,
+    date_format: o.DateFormat = None,
+    drop_missing_outcome: o.DropMissingOutcome = False,
+    zero_times: o.ZeroTimes = None,
 ) -> DataSettings:
     """Read the options that name the columns of the outcome."""
     given = {name: value for name, value in locals().items() if name != "event_value"}
@@ -71,34 +71,34 @@ def outcome_options(
 
 
 def covariate_options(
-    features: a.Features = None, drop: a.Drop = None, categorical: a.Categorical = None
+    features: o.Features = None, drop: o.Drop = None, categorical: o.Categorical = None
 ) -> DataSettings:
     """Read the options that choose the covariates."""
     return DataSettings(features=tuple(features or ()), drop=tuple(drop or ()), categorical=tuple(categorical or ()))
 
 
 def file_options(
-    separator: a.Separator = None,
-    decimal: a.Decimal = None,
-    encoding: a.Encoding = None,
-    missing: a.Missing = None,
+    separator: o.Separator = None,
+    decimal: o.Decimal = None,
+    encoding: o.Encoding = None,
+    missing: o.Missing = None,
 ) -> DataSettings:
     """Read the options that say how a table is written."""
     return DataSettings(separator=separator, decimal=decimal, encoding=encoding, missing=tuple(missing or ()))
 
 
 def model_options(
-    preset: a.Preset = None,
-    hidden: a.Hidden = None,
-    draws: a.Draws = None,
-    setting: a.Setting = None,
-    seed: a.Seed = None,
+    preset: o.Preset = None,
+    hidden: o.Hidden = None,
+    draws: o.Draws = None,
+    setting: o.Setting = None,
+    seed: o.Seed = None,
 ) -> dict[str, Any]:
     """Read the options of the model."""
     return model_settings(preset, hidden, seed, draws, setting)
 
 
-def message_options(quiet: a.Quiet = False, json: a.Json = False) -> Messages:
+def message_options(quiet: o.Quiet = False, json: o.Json = False) -> Messages:
     """Read how much the command prints, and in which form."""
     return Messages(machine=json, quiet=quiet)
 
@@ -106,12 +106,12 @@ def message_options(quiet: a.Quiet = False, json: a.Json = False) -> Messages:
 @with_options(outcome=outcome_options, covariates=covariate_options, how=file_options, model=model_options)
 def run_options(
     *,
-    data: a.Data = None,
+    data: o.Data = None,
     outcome: DataSettings,
     covariates: DataSettings,
     how: DataSettings,
     model: dict[str, Any],
-    config: a.ConfigFile = None,
+    config: o.ConfigFile = None,
 ) -> Config:
     """Read the table and the model of a run: from the command line first, then from the configuration file."""
     found = read_config(config)
@@ -123,62 +123,62 @@ def run_options(
 class StreamOptions:
     """Options of a fit to rows that are streamed."""
 
-    stream: a.Stream = False
-    method: a.Method = "auto"
-    passes: a.Passes = None
-    training_passes: a.TrainingPasses = None
-    batch_size: a.BatchSize = None
-    modes: a.Modes = None
-    checkpoint: a.CheckpointFile = None
-    own_rows: a.OwnRows = False
+    stream: o.Stream = False
+    method: o.Method = "auto"
+    passes: o.Passes = None
+    training_passes: o.TrainingPasses = None
+    batch_size: o.BatchSize = None
+    modes: o.Modes = None
+    checkpoint: o.CheckpointFile = None
+    own_rows: o.OwnRows = False
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
     """Options of a cross-validation."""
 
-    folds: a.Folds = 5
-    repeats: a.Repeats = 1
-    cox_penalty: a.CoxPenalty = 0.1
-    horizon: a.BrierHorizon = None
+    folds: o.Folds = 5
+    repeats: o.Repeats = 1
+    cox_penalty: o.CoxPenalty = 0.1
+    horizon: o.BrierHorizon = None
 
 
 @dataclass(frozen=True)
 class PredictOptions:
     """What to predict."""
 
-    times: a.Times = None
-    quantity: a.Quantity = "survival"
-    given: a.Given = None
-    horizon: a.MeanHorizon = None
-    share: a.Share = 0.5
-    level: a.Level = 0.9
+    times: o.Times = None
+    quantity: o.Quantity = "survival"
+    given: o.Given = None
+    horizon: o.MeanHorizon = None
+    share: o.Share = 0.5
+    level: o.Level = 0.9
 
 
 @dataclass(frozen=True)
 class ReportArguments:
     """What a report shows, as it is typed."""
 
-    title: a.Title = None
-    times: a.CalibrationTimes = None
-    horizon: a.MeanHorizonOfReport = None
-    level: a.Level = 0.9
-    people: a.People = None
-    rows: a.Rows = 1000
+    title: o.Title = None
+    times: o.CalibrationTimes = None
+    horizon: o.MeanHorizonOfReport = None
+    level: o.Level = 0.9
+    people: o.People = None
+    rows: o.Rows = 1000
 
 
 @dataclass(frozen=True)
 class ServeOptions:
     """How a model is served."""
 
-    host: a.Host = "127.0.0.1"
-    port: a.Port = 8000
-    token_file: a.TokenFile = None
-    no_token: a.NoToken = False
-    name: a.HostName = None
-    threads: a.Threads = None
-    max_bytes: a.MaxBytes = 2**20
-    max_people: a.MaxPeople = 1000
-    max_times: a.MaxTimes = 500
-    timeout: a.Timeout = 30.0
-    explorer: a.WithExplorer = False
+    host: o.Host = "127.0.0.1"
+    port: o.Port = 8000
+    token_file: o.TokenFile = None
+    no_token: o.NoToken = False
+    name: o.HostName = None
+    threads: o.Threads = None
+    max_bytes: o.MaxBytes = 2**20
+    max_people: o.MaxPeople = 1000
+    max_times: o.MaxTimes = 500
+    timeout: o.Timeout = 30.0
+    explorer: o.WithExplorer = False

@@ -9,8 +9,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-# Exit codes, the same for every command.
-DONE = 0
+# Exit codes, the same for every command; 0 is success.
 UNEXPECTED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -44,7 +43,7 @@ def main() -> None:
         sys.stderr.write("error: the command line needs typer: pip install 'neuralsurv[cli]'.\n")
         raise SystemExit(BAD_INPUT) from None
     try:
-        from neuralsurv.cli.application import app
+        from neuralsurv.cli.command_line import app
 
         app(prog_name="neuralsurv")
     except KeyboardInterrupt:

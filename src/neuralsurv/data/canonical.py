@@ -1,9 +1,9 @@
-"""The canonical form of a cohort: the same cohort, however it was written down, as the same numbers to the last bit.
+"""The canonical form of a cohort: identical to the last bit, however the rows were entered.
 
-The likelihood does not change when rows change places, when a row of weight 2 is written twice, when a row is cut in
+The likelihood does not change when rows are reordered, when a row of weight 2 is written twice, when a row is cut in
 two at an inner time, or when time is counted in another unit. A search that starts from these rows should not change
 either, and for a network with kinks a difference in the last bit is enough to send it elsewhere. So rows are joined
-and merged where the likelihood allows it, rounded far below what data can say, and sorted.
+and merged where the likelihood allows it, rounded far below the precision of data, and sorted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def canonical_cohort(cohort: Cohort) -> Cohort:
 
 
 def _merge(cohort: Cohort) -> Cohort:
-    """Sort the rows, and make one of all that are equal but for their weight."""
+    """Sort the rows, and merge those that are equal except for their weight."""
     same = np.column_stack([cohort.x, cohort.event, cohort.entry, cohort.time])
     # The last key counts most; the weight, first, only orders rows that are equal otherwise.
     order = np.lexsort(np.column_stack([cohort.weight, same]).T)
@@ -71,7 +71,7 @@ def _merge(cohort: Cohort) -> Cohort:
 
 
 def _join(cohort: Cohort) -> Cohort:
-    """Join a piece without event to the piece that goes on where it ends, with the same covariates and weight."""
+    """Join a piece without event to the piece that continues it, with the same covariates and weight."""
     if not bool((cohort.entry > 0).any()):
         return cohort
     alike = np.unique(np.column_stack([cohort.x, cohort.weight]), axis=0, return_inverse=True)[1].reshape(-1)

@@ -1,4 +1,4 @@
-"""A cohort as tensors: what every way of fitting takes."""
+"""A cohort as tensors, the input of every fit."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class Column:
         return np.hstack([encoded, gone.astype(np.float64)]) if self.marks_gaps else encoded
 
     def encode_new(self, series: pd.Series) -> np.ndarray:
-        """Return the encoded column of new rows; refuse types, gaps and levels that the training rows did not have."""
+        """Return the encoded column of new rows; refuse types, missing values and levels not seen in training."""
         values = read_column(series, self.name)
         if self.kind == "array" and kind_of(values) == "array":
             shape = np.shape(series.iloc[0])

@@ -23,8 +23,8 @@ from neuralsurv.errors import InputError
 
 # Encoded values beyond this are refused: products of two of them, and sums of those, must stay finite.
 _FARTHEST = 1e100
-# A gap gets an indicator where about this many events are expected among the rows that have it, as the rule of thumb
-# of ten events per variable asks; with fewer it would fit the outcomes of a handful of rows.
+# A missing value gets an indicator where about this many events are expected among the rows that have it, by the rule
+# of thumb of ten events per variable; with fewer it would fit the outcomes of a handful of rows.
 _EVENTS_FOR_INDICATOR = 10.0
 
 
@@ -110,7 +110,7 @@ class Encoding:
         weight : ndarray of shape (N,)
             How much each row counts in means and spreads.
         events : float
-            Total weight of the events, which decides whether there are enough gaps in a column for an indicator.
+            Total weight of the events, which decides whether a column has enough missing values for an indicator.
         standardise : bool
             Whether to center and scale; if not, missing values are still imputed.
         like : optional
@@ -137,10 +137,10 @@ class Encoding:
         return whole.without_rare_gaps(events)
 
     def without_rare_gaps(self, events: float) -> Encoding:
-        """Return the encoding without the indicators of gaps that too few rows have to learn from.
+        """Return the encoding without indicators of missing values that are too rare to learn from.
 
-        What counts is the number of events expected among the rows with a gap. Unlike the number of rows it does not
-        change when a row is cut into episodes.
+        What counts is the number of events expected among the rows with a missing value. Unlike the number of rows it
+        does not change when a row is cut into episodes.
         """
         kept, columns = [], []
         for column, place in zip(self.columns, places(self.columns), strict=True):

@@ -42,7 +42,7 @@ def _refuse_row_numbers(frame: pd.DataFrame) -> None:
             )
 
 
-def read_table(
+def separate_outcome(
     X: Any, y: Any, given: dict[str, Any]
 ) -> tuple[pd.DataFrame, Outcome, np.ndarray | None, dict[str, str]]:
     """Return covariates, outcome, subjects, and by role the names of the columns that are not covariates.

@@ -1,1 +1,1 @@
-"""The scikit-learn face: the estimators, what they share, summary, diagnostics, plots."""
+"""The scikit-learn interface: the estimators, what they share, summary, diagnostics, plots."""

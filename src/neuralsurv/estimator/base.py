@@ -6,7 +6,6 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from operator import index
 from typing import Any, Self
 
 import numpy as np
@@ -15,12 +14,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from neuralsurv.arguments import whole_number
 from neuralsurv.data.canonical import canonical_cohort
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.episodes import check_episodes
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.stream.time_counts import TimeCounts, event_quartiles
-from neuralsurv.data.table import read_table
+from neuralsurv.data.table import separate_outcome
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.fitted import Fitted, FittedAttributes, thinned
 from neuralsurv.estimator.plot_methods import PlotMethods
@@ -37,7 +37,7 @@ from neuralsurv.posterior.gaussian import Posterior
 
 
 class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstimator, ABC):
-    """A Bayesian survival model in scikit-learn's form; :class:`NeuralSurv` and :class:`PaperNeuralSurv` are two."""
+    """Base of :class:`NeuralSurv` and :class:`PaperNeuralSurv`: a survival model with scikit-learn's interface."""
 
     standardise: Any
     draws: Any
@@ -46,7 +46,7 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
 
     @abstractmethod
     def _check_parameters(self) -> None:
-        """Refuse parameters that are wrong, or that would do nothing, before any work is done."""
+        """Refuse parameters that are invalid, or would have no effect, before any work is done."""
 
     def _check_encoding(self, encoding: Encoding) -> None:
         """Refuse covariates that the network cannot read."""
@@ -61,7 +61,7 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
         """Return about how large the model file will be; `covariates` counts encoded columns."""
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn what the estimator takes."""
+        """Declare which inputs the estimator accepts."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.allow_nan = True
@@ -85,18 +85,18 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
         Parameters
         ----------
         X : DataFrame or array-like of shape (N, d)
-            Covariates: numbers, text, categories, bools; gaps are allowed. With `time` and `event`, the whole table.
-            With a `network` of your own, also an array of more axes, or a dict or tuple of arrays and tables with N
-            rows each.
+            Covariates: numbers, text, categories, bools; missing values are allowed. With `time` and `event`, the whole
+            table. With a `network` of your own, also an array with more axes, or a dict or tuple of arrays and tables
+            with N rows each.
         y : structured array, DataFrame, tuple
             Outcome: a structured array (bool event, time), ``(time, event)``, ``(entry, time, event)``, or a frame
             with columns time and event. Leave it out when `time` and `event` are given.
         time, event : str or array-like of shape (N,), optional
-            The outcome by itself: names of columns of X, or arrays. Named columns are not used as covariates.
+            The outcome given separately: names of columns of X, or arrays. Named columns are not used as covariates.
         entry : str or array-like of shape (N,), optional
             When each row enters observation (left truncation, or the start of an episode).
         sample_weight : str or array-like of shape (N,), optional
-            Row weights; a weight of 2 counts as the row twice.
+            Row weights; a weight of 2 counts the row twice.
         id : str or array-like of shape (N,), optional
             Subject of each row, where covariates change over time and a subject has several episodes.
 
@@ -131,11 +131,11 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
         X, y, time, event, entry, sample_weight, id
             As in :meth:`fit`.
         chains : int
-            Number of chains; of all together `draws` are kept.
+            Number of chains; together they keep `draws` draws.
         warmup : int
-            Sweeps thrown away before the first draw of a chain.
+            Sweeps discarded at the start of each chain.
         thin : int
-            Sweeps for each draw that is kept.
+            Sweeps per draw that is kept.
 
         Returns
         -------
@@ -155,11 +155,11 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
         return self._fit(X, y, given, chains={"chains": chains, "warmup": warmup, "thin": thin})
 
     def _fit(self, X: Any, y: Any, given: dict[str, Any], chains: dict[str, int] | None) -> Self:
-        self._check_draws()
+        whole_number("draws", self.draws)
         self._check_parameters()
         if chains is not None:
             check_chains(**chains)
-        frame, outcome, subject, roles = read_table(X, y, given)
+        frame, outcome, subject, roles = separate_outcome(X, y, given)
         # A weight of zero means that the row is not there; it must not set the scale of time or of a covariate.
         present = outcome.weight > 0
         if not present.any():
@@ -215,27 +215,19 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
         drawn = sample_fit(fit, cohort, draws=each, **chains, seed=seed, verbose=self.verbose)
         return exact_posterior(fit, drawn), diagnose_exact(fit, drawn)
 
-    def _check_draws(self) -> None:
-        try:
-            enough = index(self.draws) >= 1
-        except TypeError:
-            enough = False
-        if not enough:
-            raise InputError(f"draws={self.draws!r} must be a whole number of at least 1.")
-
     def _refuse_unused(self, reasons: Mapping[str, str]) -> None:
         """Refuse parameters that were set although this fit does not use them.
 
         Parameters
         ----------
         reasons : mapping
-            Names of parameters, and why they do nothing.
+            Names of parameters, and why they have no effect.
         """
         usual = inspect.signature(type(self)).parameters
         for name, reason in reasons.items():
             value = getattr(self, name)
             if not _same(value, usual[name].default):
-                # A network may print over pages.
+                # The repr of a network may fill pages.
                 shown = f"{name}={value!r}" if name != "network" else f"network={type(value).__name__}(…)"
                 raise InputError(f"{shown} {reason}; leave it out.")
 
@@ -247,9 +239,9 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted model to one file; :func:`neuralsurv.load` opens it.
 
-        The file is written next to its place and then moved there, so that a crash leaves the old one. A symbolic link
-        is followed, and a file that is replaced keeps its mode. A file holds no code: of a class that you derived from
-        an estimator of this package, `load` gives back the latter, which `save` says in a warning.
+        The file is written under a temporary name and then renamed, so that a crash leaves the old one intact. A
+        symbolic link is followed, and a file that is replaced keeps its mode. A file holds no code: for a subclass of
+        an estimator of this package, `load` returns that estimator, and `save` warns of it.
         """
         from neuralsurv.estimator.model_file import save
 
@@ -258,11 +250,11 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
 
 
 def _same(value: Any, usual: Any) -> bool:
-    # An array, compared with a word, answers for each of its elements.
+    # An array compared with a string gives one answer for each element.
     return value is usual or bool(np.all(value == usual))
 
 
 def _has_names(X: Any, frame: pd.DataFrame) -> bool:
-    """Return whether X was a table whose columns have texts as names."""
+    """Return whether X was a table whose column names are strings."""
     table = not isinstance(X, np.ndarray) and hasattr(X, "__dataframe__")
     return table and all(isinstance(name, str) for name in frame.columns)

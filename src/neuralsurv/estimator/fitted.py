@@ -1,4 +1,4 @@
-"""What a fit leaves behind: one frozen object, whichever way it was found, and the attributes that are read off it."""
+"""The result of a fit as one frozen object, and the attributes of the estimator that read from it."""
 
 from __future__ import annotations
 

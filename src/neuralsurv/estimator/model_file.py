@@ -142,7 +142,7 @@ def _estimator(header: Fields) -> SurvivalEstimator:
         model = _REGISTRY[kind]()
         model.set_params(**_parameters(table, set(model.get_params(deep=False))))
         return model
-    # Written when one class had the parameters of both, None where the preset's own value was meant.
+    # Written when one class had the parameters of both, None where the default of the model was meant.
     model = PaperNeuralSurv() if table.text("preset") == "paper" else NeuralSurv()
     values = _parameters(table, set(table.names()))
     known = model.get_params(deep=False)
@@ -156,7 +156,7 @@ def _known_class(model: SurvivalEstimator) -> type[NeuralSurv] | type[PaperNeura
 
 
 def _own_parameters(model: SurvivalEstimator) -> dict[str, Any]:
-    """Return the parameters of a model; those that a class of the user's adds have no place in a file."""
+    """Return the parameters of a model; those that a subclass adds have no place in a file."""
     base = _known_class(model)
     known = base().get_params(deep=False)
     parameters = {name: vars(model)[name] for name in known}

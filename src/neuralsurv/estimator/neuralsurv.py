@@ -19,23 +19,23 @@ _BUILT_IN = "does nothing for a network of your own (network=…)"
 class NeuralSurv(StreamedEstimator):
     """Bayesian neural survival model.
 
-    The hazard is phi · t^(rho−1) · σ(g(t, x)) / Z with g a Bayesian neural network. There is nothing to tune: scales of
-    the prior are found, and averaged over, by the evidence. A parameter that would do nothing in a fit is refused.
+    The hazard is phi · t^(rho−1) · σ(g(t, x)) / Z with g a Bayesian neural network. There is nothing to tune: the
+    scales of the prior are inferred and averaged over. A parameter that would have no effect in a fit is refused.
 
     Parameters
     ----------
     hidden : tuple of int, optional
         Widths of the hidden layers of the network beside the linear path; ``()`` for none. By default one layer of 64,
-        in whose place there are `neighbourhoods` from 2,000 rows on.
+        replaced by `neighbourhoods` from 2,000 rows on.
     activation : {"relu", "tanh", "silu"}, optional
         Activation of the hidden layers; silu by default.
     neighbourhoods : int, optional
         With 2,000 to 50,000 different rows and at most 64 encoded covariates, this many units that respond to a
-        neighbourhood take the place of the network; 400 by default, and 0 where `hidden` or `activation` is given.
+        neighbourhood replace the network; 400 by default, and 0 where `hidden` or `activation` is given.
     headroom : float
-        Ceiling of the hazard over the crude rate of events.
+        Ceiling of the hazard, as a multiple of the crude event rate.
     quadrature_points : int
-        Nodes a row of the rule for the integrals over time.
+        Quadrature nodes per row for the integrals over time.
     average : bool
         Whether the posterior is averaged over scales of the prior, or taken at the best ones. With more than 1,000 rows
         it is always at the best.
@@ -58,7 +58,7 @@ class NeuralSurv(StreamedEstimator):
     Attributes
     ----------
     fitted_ : Fitted
-        Everything that the fit left behind; the other attributes are read off it.
+        The result of the fit; the other attributes read from it.
     posterior_ : Posterior
         q(phi) and q(theta), in scaled time (time divided by `time_scale_`).
     elbo_ : ndarray
@@ -70,7 +70,7 @@ class NeuralSurv(StreamedEstimator):
     unique_times_ : ndarray
         The distinct training times (their quantiles, if there are more than 1,000).
     event_quartiles_ : ndarray of shape (3,), or None
-        Quartiles of the training event times, row weights counted; None where an older model file lacks them.
+        Quartiles of the training event times, with row weights; None where an older model file lacks them.
     n_features_in_ : int
         Number of covariates.
     feature_names_in_ : ndarray of str

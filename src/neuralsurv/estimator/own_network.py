@@ -1,4 +1,4 @@
-"""A network of the user's own, and how it is used."""
+"""A user-supplied network, and how it is trained."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class OwnNetwork(BaseEstimator):
         With ``forward(t, x)``: times t of shape (P,) and x the covariates of P rows (a tensor, or a tuple or dict of
         them where X was one), returning P numbers. It is copied, never changed.
     bayesian : "all", str or list of str
-        Which weights have a posterior: all that ask for a gradient, or those of the parts that are named. The others
-        are only trained, as if they were known exactly: **bands are then too narrow**.
+        Which weights have a posterior: all with ``requires_grad``, or those of the named parts. The others are only
+        trained, as if they were known exactly: **bands are then too narrow**.
     device : str
         Where the network runs: "cpu" or "cuda".
     epochs : int
-        Most passes over the rows in its training, before it is linearised; 0 for none.
+        Largest number of training epochs, before the network is linearised; 0 for none.
     learning_rate : float
-        Rate of Adam.
+        Learning rate of Adam.
 
     Examples
     --------
@@ -77,5 +77,5 @@ class OwnNetwork(BaseEstimator):
 
 
 def own_network(network: Any) -> OwnNetwork | None:
-    """Return what was given as `network` with its settings; a bare module has the usual ones."""
+    """Return the `network` argument as an OwnNetwork; a bare module gets the default settings."""
     return network if network is None or isinstance(network, OwnNetwork) else OwnNetwork(network)

@@ -33,7 +33,7 @@ class PaperNeuralSurv(SurvivalEstimator):
     quadrature : {"trapezoid", "gauss-legendre"}
         Rule for the integrals over time.
     quadrature_points : int
-        Grid points of the trapezoid, or nodes a row of Gauss–Legendre.
+        Grid points of the trapezoid, or Gauss–Legendre nodes per row.
     normaliser : {"auto", "half", "closed-form", "monte-carlo"}
         How Z is computed; auto takes one half where that is exact.
     mode : {"direct", "em"}
@@ -49,7 +49,8 @@ class PaperNeuralSurv(SurvivalEstimator):
     max_sweeps : int
         Limit on the number of sweeps.
     accelerate : bool
-        Whether to take shortcuts to the fixed point of the sweeps.
+        Whether to take shortcuts to a fixed point of the sweeps: between two of them the best mean is searched and the
+        variances are extrapolated, and a problem of many quadrature nodes is first solved on few.
     solver : {"auto", "primal", "dual", "low-rank"}
         The linear algebra of the sweeps; auto takes the cheapest that fits into memory.
     standardise : bool
@@ -57,7 +58,7 @@ class PaperNeuralSurv(SurvivalEstimator):
     draws : int
         Posterior draws behind every prediction.
     warm_start : bool
-        Whether a further `fit` starts where the last one ended, if the network is of the same size.
+        Whether another `fit` starts where the last one ended, if the network is of the same size.
     verbose : bool or "auto"
         Whether to show progress; ``"auto"`` does so on a terminal.
     random_state : int, RandomState or None
@@ -66,7 +67,7 @@ class PaperNeuralSurv(SurvivalEstimator):
     Attributes
     ----------
     fitted_ : Fitted
-        Everything that the fit left behind; the other attributes, those of :class:`NeuralSurv`, are read off it.
+        The result of the fit; the other attributes, those of :class:`NeuralSurv`, read from it.
     elbo_ : ndarray
         The evidence lower bound after each sweep, in nats.
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from neuralsurv.arguments import whole_number
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.parts import container_of
@@ -19,7 +20,7 @@ from neuralsurv.prediction.predictor import Predictor
 
 
 class PredictMethods:
-    """Predictions of a fitted model, and what scikit-learn, scikit-survival and ArviZ make of them."""
+    """Predictions of a fitted model, also in the forms of scikit-learn, scikit-survival and ArviZ."""
 
     draws: Any
     verbose: Any
@@ -29,12 +30,11 @@ class PredictMethods:
     time_scale_: Any
     unique_times_: Any
     n_features_in_: Any
-    _check_draws: Any
 
     def _predictor(self, *tables: Any) -> Predictor:
         """Return the predictor, after checking that the model is fitted and that `tables` have its columns."""
         check_is_fitted(self)
-        self._check_draws()
+        whole_number("draws", self.draws)
         for X in tables:
             # A matrix has no column names, so only its width can be checked; the message is scikit-learn's.
             nameless = not hasattr(X, "__dataframe__") and self.encoding_.container == container_of(X) == "table"

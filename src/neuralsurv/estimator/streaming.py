@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils import check_random_state
 
+from neuralsurv.arguments import one_of, whole_number
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.stream.batches import open_source
 from neuralsurv.data.stream.survey import Survey
@@ -19,11 +20,10 @@ from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.fitted import Fitted, thinned
 from neuralsurv.files.checkpoint import Checkpoint, fingerprint
 from neuralsurv.inference.default.settings import DefaultSettings
-from neuralsurv.inference.parameters import one_of
 from neuralsurv.inference.stream.fit import StreamFitter
 from neuralsurv.inference.stream.modes import StreamedModes
 from neuralsurv.inference.stream.passes import OutcomeColumns, RowStream
-from neuralsurv.inference.stream.plan import StreamOptions
+from neuralsurv.inference.stream.plan import StreamSettings
 from neuralsurv.inference.stream.processes import join_processes
 from neuralsurv.inference.stream.snapshots import NoCheckpoint, SnapshotStore
 from neuralsurv.memory import explained
@@ -139,8 +139,8 @@ class StreamedEstimator(SurvivalEstimator):
         300
         """
         settings = self._settings()
-        self._check_draws()
-        options = StreamOptions(method, training_passes, passes, batch_size, training_batch_size, directions, modes)
+        whole_number("draws", self.draws)
+        options = StreamSettings(method, training_passes, passes, batch_size, training_batch_size, directions, modes)
         options.check()
         one_of("shards", shards, SHARDS)
         _check_seconds(checkpoint_seconds, checkpoint)
@@ -186,7 +186,7 @@ class StreamedEstimator(SurvivalEstimator):
         self.fitted_.diagnostics.warn(stacklevel=2)
         return self
 
-    def _refuse_ineffective(self, options: StreamOptions, method: str) -> None:
+    def _refuse_ineffective(self, options: StreamSettings, method: str) -> None:
         """Refuse parameters and options that a streamed fit by this method does not use."""
         self._refuse_unused(_IN_MEMORY)
         options.check_method(method)

@@ -7,8 +7,8 @@ import torch
 
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.format import Arrays, Fields, stored_array
+from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.interface import Gaussian
-from neuralsurv.solvers.mixture import MixtureGaussian
 from neuralsurv.solvers.primal import PrimalGaussian
 from neuralsurv.solvers.subspace import SubspaceGaussian
 

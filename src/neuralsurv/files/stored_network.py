@@ -1,6 +1,6 @@
 """The network in a model file: read back and checked.
 
-Of the user's own module a file holds the numbers, never the code: whoever opens the file passes the module again. Its
+Of a user-supplied module a file holds the numbers, never the code: the module is passed again on loading. Its
 numbers then come from the file, and it must have the same parameters and buffers, of the same shapes, and give the same
 values at a few made-up inputs.
 """

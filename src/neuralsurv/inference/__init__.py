@@ -1,1 +1,1 @@
-"""Data and model become a posterior: one algorithm a file."""
+"""From data and model to a posterior: one package for each method."""

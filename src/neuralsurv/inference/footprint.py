@@ -1,4 +1,4 @@
-"""What a fit will hold in memory at its peak, from its sizes alone, and the refusal of one that does not fit.
+"""Estimates of the peak memory of a fit, from the sizes of the problem, and the refusal of one that does not fit.
 
 Only what grows with the problem is counted: matrices with a row for each point or weight, and the largest block of
 rows that is formed at once. ``benchmarks/proof/faults.py`` compares the estimates with the peaks that were measured.
@@ -33,7 +33,7 @@ def require_fit(needed: float, points: int, rows: int) -> None:
 
 
 def largest_block(points: int, weights: int) -> float:
-    """Return how many numbers the largest block of rows has that is formed at once."""
+    """Return the number of elements of the largest block of rows that is formed at once."""
     return min(float(points) * weights, float(BLOCK_NUMBERS))
 
 
@@ -57,7 +57,7 @@ def file_bytes(
     hidden : tuple of int
         Widths of the hidden layers.
     weights, directions : int
-        Weights of the network, and directions of them that the rows speak of.
+        Weights of the network, and directions of them that the rows inform.
     linear, linear_directions : int
         The same of the linear path.
     settings : int

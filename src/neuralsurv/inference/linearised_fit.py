@@ -1,4 +1,4 @@
-"""What a fit in memory leaves behind, whichever way it was found: a linearised model and a posterior of its weights."""
+"""The result of a fit in memory, by any method: a linearised model and a posterior of its weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neuralsurv.model.quadrature import Rule
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.solvers.grouped import GroupedSolver
-from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class SolverReport:
     rank : int
         Number of directions that it kept; all m weights if it cuts nothing off.
     lost_information : float
-        Σ κ‖R‖² at the end, in nats: what the directions that were cut off would have told.
+        Σ κ‖R‖² at the end, in nats: the information in the directions that were cut off.
     """
 
     solver: str
@@ -75,7 +75,7 @@ class LinearisedFit(Protocol):
         ...
 
     @property
-    def best_theta(self) -> Gaussian:
+    def best_theta(self) -> SolvedGaussian:
         """q(theta) for the best scales of the prior."""
         ...
 
@@ -86,11 +86,11 @@ class LinearisedFit(Protocol):
 
     @property
     def worst_k_hat(self) -> float:
-        """The shape of the tail of importance weights above which the user is warned of the posterior."""
+        """The k-hat of importance weights above which the user is warned."""
         ...
 
     def rule(self, nodes: int) -> Rule:
-        """Return a quadrature rule that suits the network, with this many nodes a row."""
+        """Return a quadrature rule that suits the network, with this many nodes per row."""
         ...
 
     def reduce(self, time: Tensor, x: Tensor, importance: Tensor, tolerance: float) -> GroupedSolver:
@@ -108,11 +108,11 @@ class LinearisedFit(Protocol):
         ...
 
     def diagnose(self) -> Diagnostics:
-        """Return what to know before trusting the variational posterior."""
+        """Return the diagnostics of the variational posterior."""
         ...
 
     def diagnose_draws(self, latent_points: float, phi: float) -> Diagnostics:
-        """Return what to know of the model where exact draws replace the variational posterior.
+        """Return the diagnostics of the model where exact draws replace the variational posterior.
 
         Parameters
         ----------

@@ -86,7 +86,7 @@ def _use_one_thread_after_a_fork() -> None:
     """Keep a forked child from waiting for threads that only its parent has.
 
     OpenMP's threads do not survive a fork, but the child's copy of its bookkeeping lists them, and the first piece of
-    work that is shared out waits for them for ever. With one thread nothing is shared out.
+    work that is shared out waits for them forever. With one thread nothing is shared out.
     """
     global _lock
     # Another thread of the parent may have held it.

@@ -13,7 +13,7 @@ import numpy as np
 
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
-from neuralsurv.metrics.censoring import event_weights, training_censoring
+from neuralsurv.metrics.censoring_weights import event_weights, training_censoring
 from neuralsurv.metrics.curve_pairs import concordant_curves
 from neuralsurv.metrics.curves import Curves, as_floats, check_outcome
 from neuralsurv.metrics.dominance import dominance_sums

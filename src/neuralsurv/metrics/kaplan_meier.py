@@ -72,7 +72,7 @@ def survival_curve(outcome: Outcome) -> KaplanMeierCurve:
 def censoring_curve(outcome: Outcome) -> KaplanMeierCurve:
     """Return the Kaplan–Meier estimate of G(t), the probability of being uncensored up to t.
 
-    Where events and censorings share a time the events come first: whoever has the event then can no longer be
+    Where events and censorings share a time the events come first: a person who has the event can no longer be
     censored, and has left the risk set. This is what makes S(t) G(t) the share still under observation after t.
 
     Examples

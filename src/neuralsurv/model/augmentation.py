@@ -31,22 +31,6 @@ def polya_gamma_mean(c: Tensor) -> Tensor:
     return torch.where(small, 0.25 - c**2 / 48, torch.tanh(safe / 2) / (2 * safe))
 
 
-def polya_gamma_mean_slope(c: Tensor) -> Tensor:
-    r"""Return :math:`r'(c)/c` of :math:`r(c) = \tanh(c/2)/(2c)`, :math:`(\sigma(c)\sigma(-c) - r)/c^2`; it is negative.
-
-    The limit -1/24 is taken at 0, through the series :math:`-1/24 + c^2/120` where the quotient would lose digits.
-    """
-    small = c.abs() < 1e-2
-    safe = torch.where(small, torch.ones_like(c), c)
-    quotient = (torch.sigmoid(safe) * torch.sigmoid(-safe) - polya_gamma_mean(safe)) / safe**2
-    return torch.where(small, c**2 / 120 - 1 / 24, quotient)
-
-
-def polya_gamma_divergence(c: Tensor) -> Tensor:
-    r"""Return the KL divergence of PG(1, c) from PG(1, 0), :math:`\log\cosh(c/2) - c^2\mathrm{E}[\omega]/2`."""
-    return log_cosh_half(c) - c**2 * polya_gamma_mean(c) / 2
-
-
 def log_thinning(m: Tensor, s: Tensor) -> Tensor:
     r"""Return the log of :math:`\sigma(s)\,e^{-(m+s)/2}`, the bound's stand-in for :math:`\sigma(-g)`.
 

@@ -30,7 +30,7 @@ from neuralsurv.solvers.streamed_rows import StreamedRows
 _INPUT_NUMBERS = 2**20
 _MOST_POINTS = 2048
 _POINTS_BACKWARDS = 32
-# A Jacobian of no more numbers than this is held (2 GiB); a larger one is recomputed wherever it is needed.
+# A Jacobian of up to this many numbers (2 GiB) is kept in memory; a larger one is recomputed wherever it is needed.
 MOST_NUMBERS_DENSE = 2**28
 
 # Made-up inputs by whose values of g a module is recognised.
@@ -189,7 +189,7 @@ class ModuleNetwork(Network):
     def bind(self, time: Tensor, x: Tensor) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
         """Return the map from theta to g at these points and its pullback, which goes through the module once more.
 
-        What a module leaves behind for its derivative is too much to keep for all points at once.
+        What a module stores for its derivative is too much to keep for all points at once.
         """
 
         def evaluate(theta: Tensor) -> tuple[Tensor, Pullback]:
@@ -198,7 +198,7 @@ class ModuleNetwork(Network):
         return evaluate
 
     def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, DenseRows | StreamedRows]:
-        """Return g and the rows of the Jacobian: held if they are few, else recomputed at every use."""
+        """Return g and the rows of the Jacobian: kept if they are few, else recomputed at every use."""
         value = self.value(theta, time, x)
         if len(time) * self.size > MOST_NUMBERS_DENSE:
             return value, StreamedRows(self, theta, time, x)

@@ -100,7 +100,7 @@ class Network(ABC):
 
     @property
     def bayesian_share(self) -> str:
-        """How many weights of the user's own module are Bayesian, in words; empty for a built-in network."""
+        """How many weights of a user-supplied module are Bayesian, in words; empty for a built-in network."""
         return ""
 
     @abstractmethod

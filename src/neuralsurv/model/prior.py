@@ -21,6 +21,11 @@ class Gamma:
     rate: float
 
     @property
+    def inferred(self) -> Gamma:
+        """The distribution itself: phi is inferred."""
+        return self
+
+    @property
     def mean(self) -> float:
         """The mean, shape / rate."""
         return self.shape / self.rate
@@ -62,6 +67,11 @@ class PointMass:
     """A phi that is fixed at one value, as in the default model, where the bias of g plays its role."""
 
     mean: float
+
+    @property
+    def inferred(self) -> None:
+        """None: phi is fixed."""
+        return None
 
     @property
     def mean_log(self) -> float:

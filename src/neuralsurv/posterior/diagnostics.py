@@ -44,7 +44,7 @@ class Diagnostics:
     rank : int
         Directions of the weights that it kept; all of them if it cuts nothing off.
     lost_information : float
-        What the directions that were cut off would have told, in nats; they keep their prior.
+        Information in the directions that were cut off, in nats; they keep their prior.
     scales : dict of str to float
         Of the default model, the best scale of each group of weights; else empty.
     settings : int
@@ -57,14 +57,14 @@ class Diagnostics:
         importance weights (good below 0.5, of use up to 0.7, hopeless above 1), and ``effective``, the share of draws
         that they are worth. Empty for exact draws and for more than 1,000 rows.
     trust : str
-        Why the posterior should not be trusted, in words, where k-hat is above 0.7; empty if nothing speaks against it.
+        Why the posterior should not be trusted, in words, where k-hat is above 0.7; else empty.
         For the paper's method this is the rule, so there is no Python warning of it.
     messages : tuple of str
         The warnings, in words.
     kinds : tuple of str
         The kind of each; `concerns` has both side by side.
     epochs : int
-        With a network of the user's own, epochs of training after which it was linearised; 0 where
+        With a user-supplied network, epochs of training after which it was linearised; 0 where
         training did not help to predict the rows that were kept aside.
     modes : int
         How many modes the posterior lies around; more than 1 only where a streamed fit was asked for them.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neuralsurv.errors import InputError
 from neuralsurv.posterior.gaussian import Draws, Posterior
-from neuralsurv.solvers.mixture import MixtureGaussian
+from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ Filled = tuple[tuple[str, ...], ...]
 def over_imputations(
     encoding: Encoding, draws: Draws, x: Tensor, compute: Callable[[Draws, Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """Compute a quantity for rows with gaps, filling these with other values in each draw.
+    """Compute a quantity for rows with missing values, imputing other values in each draw.
 
     What is not known about a person thus widens the band. Draw s uses completion s modulo their number, the same for
     everyone, so two people who lack the same value are compared as if they had the same one.

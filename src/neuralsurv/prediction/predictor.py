@@ -74,7 +74,7 @@ class Predictor:
         Number and seed of the joint draws.
     verbose : bool or "auto"
         Whether to show progress.
-    held : Draws, optional
+    cached_draws : Draws, optional
         The joint draws, where they are kept between predictions.
 
     Examples
@@ -96,7 +96,7 @@ class Predictor:
     count: int
     seed: int
     verbose: bool | str | int
-    held: Draws | None = None
+    cached_draws: Draws | None = None
 
     @classmethod
     def from_fitted(cls, fitted: FittedModel, draws: int = 1000, verbose: bool | str | int = False) -> Self:
@@ -120,8 +120,8 @@ class Predictor:
 
     def draws(self) -> Draws:
         """Return the joint draws, the same ones every time."""
-        if self.held is not None:
-            return self.held
+        if self.cached_draws is not None:
+            return self.cached_draws
         # Twice: drawing takes as many random numbers.
         size = self.posterior.network.size
         advice = "Use fewer draws=…, or a model with a smaller network."

@@ -26,7 +26,7 @@ from neuralsurv.service.model_watch import ModelWatch, ReadyModel
 from neuralsurv.service.openapi import openapi_document, request_body
 from neuralsurv.service.problems import problem, try_later
 from neuralsurv.service.prometheus_metrics import CONTENT_TYPE, PrometheusMetrics
-from neuralsurv.service.request_parsing import check_times, read_request
+from neuralsurv.service.request_parsing import check_time_range, read_request
 from neuralsurv.service.schemas import Health, ModelDescription, PredictResponse, problem_responses
 
 log = logging.getLogger("neuralsurv.service")
@@ -99,7 +99,7 @@ class Service:
         deadline.check()
         asked = read_request(body, self.limits, ready.covariates)
         state.people = len(asked.people)
-        check_times(asked, ready.predictor.time_scale)
+        check_time_range(asked, ready.predictor.time_scale)
         content = answer(ready, asked, deadline)
         deadline.check()
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")

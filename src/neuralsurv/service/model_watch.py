@@ -36,7 +36,7 @@ class ReadyModel:
     model : SurvivalEstimator
         The model.
     predictor : Predictor
-        What predicts, with its draws held.
+        The predictor, with its draws cached.
     covariates : tuple of Covariate
         Its covariates.
     fingerprint : str
@@ -126,7 +126,7 @@ def _ready(model: SurvivalEstimator, fingerprint: str) -> ReadyModel:
     model.set_params(verbose=False)
     predictor = model._predictor()
     if predictor.count * predictor.posterior.network.size <= _HOLD_NUMBERS:
-        predictor = replace(predictor, held=predictor.draws())
+        predictor = replace(predictor, cached_draws=predictor.draws())
     ready = ReadyModel(model, predictor, covariates_of(model.encoding_), fingerprint, datetime.now(UTC))
     # Checks that the model can predict, and spares the first request the cost of warming up.
     _ = predictor.survival(people_table([ready.typical_person()], ready.covariates), [model.time_scale_]).mean

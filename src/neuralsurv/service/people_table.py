@@ -45,7 +45,7 @@ def check_names(people: Iterable[dict[str, Any]], covariates: Sequence[Covariate
     for person in people:
         for name in person:
             if name not in known:
-                shown = shortened(name)
+                shown = abbreviated(name)
                 raise ColumnError(
                     f"there is no covariate {shown!r}; "
                     + suggestion(shown, names, f"The covariates are {listed(names)}."),
@@ -53,7 +53,7 @@ def check_names(people: Iterable[dict[str, Any]], covariates: Sequence[Covariate
                 )
 
 
-def shortened(text: str) -> str:
+def abbreviated(text: str) -> str:
     """Return what a client sent, short enough to be sent back."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
@@ -78,7 +78,7 @@ def _column(people: Sequence[dict[str, Value]], covariate: Covariate) -> np.ndar
         _check_each(values, column, lambda value: isinstance(value, str), "must be text")
     unseen = np.array([value is not None and value not in column.levels for value in values])
     if unseen.any():
-        name = shortened(str(values[int(unseen.argmax())]))
+        name = abbreviated(str(values[int(unseen.argmax())]))
         raise ColumnError(
             f"covariate {column.name!r} has the value {name!r} in {rows_phrase(unseen)}, which the model does not "
             "know; " + suggestion(name, column.levels, f"It knows {listed(column.levels)}."),
@@ -103,7 +103,7 @@ def _check_each(values: Sequence[Value], column: Column, right: Any, words: str)
 def outside_training(table: pd.DataFrame, covariates: Sequence[Covariate]) -> list[list[dict[str, Any]]]:
     """Return for each person the numbers that lie outside what the model was trained on.
 
-    Each covariate is looked at by itself: an unusual combination of usual values is not found.
+    Each covariate is checked on its own: an unusual combination of usual values is not found.
     """
     found: list[list[dict[str, Any]]] = [[] for _ in range(len(table))]
     for covariate in covariates:

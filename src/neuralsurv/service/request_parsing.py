@@ -17,7 +17,7 @@ from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 from neuralsurv.service.covariates import Covariate
 from neuralsurv.service.limits import FARTHEST, Limits
-from neuralsurv.service.people_table import check_names, shortened
+from neuralsurv.service.people_table import abbreviated, check_names
 from neuralsurv.service.problems import validation_sentence
 from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
 
@@ -52,7 +52,7 @@ def _names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise InputError(f"{shortened(name)!r} is given twice in the same object; give it once.")
+            raise InputError(f"{abbreviated(name)!r} is given twice in the same object; give it once.")
         found[name] = value
     return found
 
@@ -63,7 +63,7 @@ def _check_amounts(content: Any, limits: Limits, covariates: Sequence[Covariate]
         return
     for name in content:
         # The schema would refuse it too, but with an error for each name.
-        check_known(shortened(name), tuple(PredictRequest.model_fields), what="field")
+        check_known(abbreviated(name), tuple(PredictRequest.model_fields), what="field")
     people, times = (content[name] if isinstance(content.get(name), list) else [] for name in ("people", "times"))
     for name, values, most in (("people", people, limits.people), ("times", times, limits.times)):
         if len(values) > most:
@@ -76,7 +76,7 @@ def _check_amounts(content: Any, limits: Limits, covariates: Sequence[Covariate]
     check_names([person for person in people if isinstance(person, dict)], covariates)
 
 
-def check_times(asked: PredictRequest, last: float) -> None:
+def check_time_range(asked: PredictRequest, last: float) -> None:
     """Refuse a request that lacks times, or whose times lie so far beyond `last` that nothing can be said of them."""
     along = [name for name in asked.quantities if name in ALONG_TIMES]
     if along and not asked.times:

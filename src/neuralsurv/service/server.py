@@ -62,7 +62,7 @@ class Connection(H11Protocol):
     """A connection that is closed when its client is idle too long, or when there are too many.
 
     uvicorn has a time limit between two requests only: a client that connects and says nothing, sends its request a
-    byte at a time or never reads its answer would keep its connection, and its file, for ever.
+    byte at a time or never reads its answer would keep its connection, and its file, forever.
     """
 
     _clock: asyncio.TimerHandle | None = None

@@ -132,23 +132,26 @@ class DualGaussian:
         return self._correct(prior, noise)[0].div_(self.precision.sqrt()).add_(self.mean)
 
     def describe(self) -> Description:
-        """Refuse: the rows and the Gram matrix are as large as the problem; `compact` gives what can be stored."""
+        """Refuse: the rows and the Gram matrix are as large as the problem; `in_subspace` gives what can be stored."""
         raise StorageError("a Gaussian in its dual form cannot be saved; it is too large.")
 
-    def compact(self, tolerance: float = 0.0) -> SubspaceGaussian:
-        """Return the same law without the rows, in the subspace of the informed points and the mean.
+    def compact(self, memory: float) -> SubspaceGaussian | DualGaussian:
+        """Return the same law without the rows, or itself where the directions take more than `memory` bytes."""
+        points, weights = self.rows.shape
+        # A basis of as many directions as there are points, with two copies.
+        return self if 3 * 8 * weights * min(points, weights) > memory else self.in_subspace()
 
-        Parameters
-        ----------
-        tolerance : float
-            Information, in nats, that may be left out to have fewer directions. With 0 only rounding is left out.
-            The mean is exact in any case.
-        """
+    def dense_form(self) -> None:
+        """Return None: this form has a number for each point, not for each direction."""
+        return None
+
+    def in_subspace(self) -> SubspaceGaussian:
+        """Return the same law without the rows, in the subspace of the informed points and the mean."""
         root = self.curvature[self.informed].sqrt()
         information = root[:, None] * self.gram[self.informed][:, self.informed] * root
         values, vectors = eigenvectors(information)
-        enough = tolerance + torch.finfo(values.dtype).eps * float(values.sum())
-        vectors = vectors[:, int((values.clamp_min(0).cumsum(0) <= enough).sum()) :]
+        rounding = torch.finfo(values.dtype).eps * float(values.sum())
+        vectors = vectors[:, int((values.clamp_min(0).cumsum(0) <= rounding).sum()) :]
         span = self.rows.transposed_times_each(self._scattered(vectors)).div_(self.precision.sqrt()[:, None])
         whitened_mean = (self.precision.sqrt() * self.mean)[:, None]
         if bool(whitened_mean.any()):

@@ -29,6 +29,25 @@ class Description(NamedTuple):
     arrays: dict[str, Tensor]
 
 
+class DenseForm(NamedTuple):
+    """A Gaussian over theta as a dense one over coordinates z; across these coordinates it equals its prior.
+
+    Attributes
+    ----------
+    basis : Tensor of shape (m, r) or None
+        theta is basis·z and, across the basis, a draw of its prior; z is standard normal by the prior. None where z is
+        theta itself.
+    mean : Tensor of shape (r,)
+        Mean of z.
+    factor : Tensor of shape (r, r)
+        Lower Cholesky factor of the precision of z.
+    """
+
+    basis: Tensor | None
+    mean: Tensor
+    factor: Tensor
+
+
 class Gaussian(Protocol):
     """A Gaussian over the weights."""
 
@@ -54,7 +73,19 @@ class Gaussian(Protocol):
         ...
 
 
-Solved = TypeVar("Solved", bound=Gaussian)
+class SolvedGaussian(Gaussian, Protocol):
+    """A Gaussian that a solver returns."""
+
+    def compact(self, memory: float) -> SolvedGaussian:
+        """Return the same law without the rows it was solved for; itself where that takes more than `memory` bytes."""
+        ...
+
+    def dense_form(self) -> DenseForm | None:
+        """Return the dense Gaussian of few coordinates that this one is; None where it has as many as points."""
+        ...
+
+
+Solved = TypeVar("Solved", bound=SolvedGaussian)
 
 
 class Solver(Protocol[Solved]):

@@ -26,7 +26,7 @@ MOST_FOR_EIGENVECTORS = 3000
 # fewer the eigenvectors are cheap as well, with more the data inform most directions.
 _MANY_TIMES_FEW = 8
 _FEWEST_POINTS, _MOST_POINTS = 4, 32
-# Rows of no more numbers than this are held as a matrix for the eigenvectors (2 GiB).
+# Rows of up to this many numbers (2 GiB) are formed as a matrix for the eigenvectors.
 _MOST_NUMBERS_DENSE = 2**28
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
 from neuralsurv.solvers.coordinates import Coordinates
-from neuralsurv.solvers.interface import Description
+from neuralsurv.solvers.interface import DenseForm, Description
 from neuralsurv.solvers.rows import Rows, row_slices
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
 
@@ -82,6 +82,14 @@ class PrimalGaussian:
     def describe(self) -> Description:
         """Return the mean and the factor."""
         return Description({}, {"mean": self.mean, "factor": self.factor})
+
+    def compact(self, memory: float) -> PrimalGaussian:
+        """Return the Gaussian itself, which holds no rows."""
+        return self
+
+    def dense_form(self) -> DenseForm:
+        """Return the Gaussian over the weights themselves."""
+        return DenseForm(None, self.mean, self.factor)
 
 
 @dataclass(frozen=True)

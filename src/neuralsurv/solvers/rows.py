@@ -80,6 +80,10 @@ class Rows(ABC):
         """Return these rows joined to `lead`, the rows of the weights before them."""
         return JoinedRows(lead, self)
 
+    def split(self) -> tuple[Tensor, LayeredRows]:
+        """Return the columns of the first layer as a matrix, and the layers after it."""
+        raise TypeError(f"{type(self).__name__} have no layers to split; only a network of dense layers has them.")
+
 
 @dataclass(frozen=True)
 class DenseRows(Rows):
@@ -210,6 +214,10 @@ class LayeredRows(Rows):
     def after(self, lead: LayeredRows) -> LayeredRows:
         """Return the layers of `lead` followed by these."""
         return LayeredRows((*lead.layers, *self.layers))
+
+    def split(self) -> tuple[Tensor, LayeredRows]:
+        """Return the columns of the first layer as a matrix, and the layers after it."""
+        return LayeredRows(self.layers[:1]).dense(), LayeredRows(self.layers[1:])
 
     def _separable(self, scale: Tensor) -> bool:
         return all(

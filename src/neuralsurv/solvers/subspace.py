@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from neuralsurv.solvers.interface import Description
+from neuralsurv.solvers.interface import DenseForm, Description
 from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 from neuralsurv.solvers.triangles import squared_lengths
 
@@ -96,3 +96,11 @@ class SubspaceGaussian:
         """Return the basis and the Gaussian in it."""
         inner = {"precision": self.precision, "inner_mean": self.inner_mean, "inner_factor": self.inner_factor}
         return Description({}, {"basis": self.basis, **inner})
+
+    def compact(self, memory: float) -> SubspaceGaussian:
+        """Return the Gaussian itself, which holds no rows."""
+        return self
+
+    def dense_form(self) -> DenseForm:
+        """Return the Gaussian of z."""
+        return DenseForm(self.basis / self.precision.sqrt()[:, None], self.inner_mean, self.inner_factor)

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from neuralsurv.cli.tables.suspect_values import code_warnings, refuse_decimal_commas, row_number_columns, shortened
+from neuralsurv.cli.tables.suspect_values import code_warnings, first_few, refuse_decimal_commas, row_number_columns
 from neuralsurv.errors import InputError
 
 COMMAS = ["1,4", "2,5", "3", None]
@@ -87,5 +87,5 @@ def test_few_rows_flags_and_text_are_not_looked_at():
 
 
 def test_many_sentences_are_cut_short():
-    assert shortened(["a", "b", "c", "d"]) == ["a", "b", "c", "d"]
-    assert shortened(list("abcdef")) == ["a", "b", "c", "… and the same for 3 more columns."]
+    assert first_few(["a", "b", "c", "d"]) == ["a", "b", "c", "d"]
+    assert first_few(list("abcdef")) == ["a", "b", "c", "… and the same for 3 more columns."]

@@ -16,7 +16,7 @@ from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.model.additive import Additive
 from neuralsurv.posterior.gaussian import Posterior
-from neuralsurv.solvers.mixture import MixtureGaussian
+from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
 SMALL = DefaultSettings(hidden=(4,))

@@ -9,7 +9,7 @@ from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.default.expectations import Ascent
 from neuralsurv.inference.stream import exact_sweeps
 from neuralsurv.inference.stream import streamed_problem as problems
-from neuralsurv.inference.stream.exact_sweeps import sweep
+from neuralsurv.inference.stream.exact_sweeps import sweep_all_rows
 from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.points import build_points
 from neuralsurv.solvers.primal import PrimalSolver
@@ -36,7 +36,7 @@ def test_sweeps_are_the_steps_of_the_ascent_in_memory(star, most, close):
     # From the middle of the prior both take the same steps; from elsewhere they only end at the same place.
     terms = batch_terms(star=star)
     mode = terms.theta_star
-    found = sweep(streamed_problem(terms), tolerance=1e-9, most=most)
+    found = sweep_all_rows(streamed_problem(terms), tolerance=1e-9, most=most)
     likelihood = whole_likelihood(terms)
     precision = terms.directions.prior.at(terms.directions.prior.medians).precision
     value, rows = likelihood.network.value_and_rows(mode, likelihood.points.time, likelihood.point_x)
@@ -52,12 +52,12 @@ def test_sweeps_are_the_steps_of_the_ascent_in_memory(star, most, close):
 
 def test_the_score_never_falls_while_scales_are_learned_and_ends_at_a_stationary_point(monkeypatch):
     terms = batch_terms()
-    found = sweep(streamed_problem(terms), tolerance=1e-9, most=60)
+    found = sweep_all_rows(streamed_problem(terms), tolerance=1e-9, most=60)
     assert found.converged
     assert (np.diff(found.elbo) >= -1e-9).all()
 
     def score(log_scales):
-        return sweep(streamed_problem(terms, log_scales=log_scales), tolerance=1e-4, most=60).elbo[-1]
+        return sweep_all_rows(streamed_problem(terms, log_scales=log_scales), tolerance=1e-4, most=60).elbo[-1]
 
     hold_scales(monkeypatch)
     # Trend and network; a search on all scales would take as many fits again.
@@ -70,20 +70,20 @@ def test_a_score_that_is_not_a_number_is_named(monkeypatch):
     terms = batch_terms()
     monkeypatch.setattr(type(terms), "elbo", lambda *_: float("nan"))
     with pytest.raises(NotFiniteError, match="the ELBO became nan"):
-        sweep(streamed_problem(terms), tolerance=1e-3, most=3)
+        sweep_all_rows(streamed_problem(terms), tolerance=1e-3, most=3)
 
 
 def test_a_step_that_lowers_the_score_is_halved_and_the_sweeps_end(monkeypatch):
     terms = batch_terms()
     given = iter([1.0] + [0.0] * 100)
     monkeypatch.setattr(type(terms), "elbo", lambda *_: next(given))
-    found = sweep(streamed_problem(terms), tolerance=1e-3, most=50)
+    found = sweep_all_rows(streamed_problem(terms), tolerance=1e-3, most=50)
     assert found.converged
     assert found.elbo == (1.0,)
 
 
 def run_of(checkpoint):
-    return sweep(streamed_problem(batch_terms(star=0.1), checkpoint=checkpoint), tolerance=1e-6, most=20)
+    return sweep_all_rows(streamed_problem(batch_terms(star=0.1), checkpoint=checkpoint), tolerance=1e-6, most=20)
 
 
 @pytest.mark.parametrize("dies_after", [1, 5])

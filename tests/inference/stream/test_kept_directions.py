@@ -9,7 +9,7 @@ from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.inference.stream.direction_choice import choose_directions
-from neuralsurv.inference.stream.kept_directions import Information, KeptDirections, ReducedGaussian, split_rows
+from neuralsurv.inference.stream.kept_directions import Information, KeptDirections, ReducedGaussian
 from neuralsurv.inference.stream.scale_learning import learn_scales
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Group, GroupedPrior
@@ -202,11 +202,11 @@ def test_few_weights_are_all_kept():
 def test_leading_columns_are_those_of_the_first_layer(wide):
     network, mode, rows, _ = wide
     jacobian = network.value_and_rows(mode, rows.time, rows.x)[1]
-    lead, tail = split_rows(jacobian)
+    lead, tail = jacobian.split()
     assert lead.shape == (40, network.linear_size)
     torch.testing.assert_close(torch.cat([lead, tail.dense()], 1), jacobian.dense())
 
 
 def test_rows_without_layers_are_refused():
-    with pytest.raises(TypeError, match="only a network of dense layers can be streamed, and DenseRows have none"):
-        split_rows(DenseRows(ROWS))
+    with pytest.raises(TypeError, match="DenseRows have no layers to split; only a network of dense layers has them"):
+        DenseRows(ROWS).split()

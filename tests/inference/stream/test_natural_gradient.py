@@ -7,7 +7,7 @@ import torch
 from inference.streamed_problems import ROWS, Kept, KilledError, batch_terms, streamed_problem
 from neuralsurv.inference.stream import natural_gradient
 from neuralsurv.inference.stream import streamed_problem as problems
-from neuralsurv.inference.stream.exact_sweeps import sweep
+from neuralsurv.inference.stream.exact_sweeps import sweep_all_rows
 from neuralsurv.inference.stream.natural_gradient import take_steps
 from neuralsurv.inference.stream.packed_rows import block_order, minibatches
 
@@ -33,7 +33,7 @@ def test_estimates_from_samples_are_unbiased():
 def test_steps_on_samples_agree_with_sweeps():
     # Stated tolerance: means within 0.1 posterior standard deviations (root mean square), variances within 2 %.
     terms = batch_terms(star=0.1)
-    exact = sweep(streamed_problem(terms), tolerance=1e-8, most=60)
+    exact = sweep_all_rows(streamed_problem(terms), tolerance=1e-8, most=60)
     steps = take_steps(streamed_problem(terms), blocks=2, passes=24, seed=1)
     assert_close_posteriors(terms, exact, steps, mean=0.1, variance=0.02)
     assert steps.converged

@@ -58,13 +58,13 @@ def run(
         cohort = usable_cohort(read_survival_table(settings), messages)
         cohort.outcome().check_fittable()
         # Imported late: the estimator takes seconds that a mistake in the table should not cost.
-        from neuralsurv.cli.modelling import fitted, make_estimator, warn_of_large_file
+        from neuralsurv.cli.modelling import fit_estimator, make_estimator, warn_of_large_file
         from neuralsurv.estimator.model_file import save
 
         model = make_estimator(given)
         warn_of_large_file(cohort, model, messages)
         began = time.perf_counter()
-        model = fitted(cohort, model, messages)
+        model = fit_estimator(cohort, model, messages)
         seconds = time.perf_counter() - began
         model.fitted_ = replace(model.fitted_, roles=kept_roles(cohort))
         save(model, out, replace=force)

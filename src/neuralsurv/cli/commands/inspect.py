@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.modelling import opened
+from neuralsurv.cli.modelling import open_model
 from neuralsurv.cli.output_files import file_size
 from neuralsurv.data.columns import Column
 from neuralsurv.names import printable
@@ -22,7 +22,7 @@ def run(path: Path, *, messages: Messages) -> None:
     messages : Messages
         Where to show it.
     """
-    model = opened(path, messages)
+    model = open_model(path, messages)
     summary = model.summary()
     rows = []
     for column in model.encoding_.columns:

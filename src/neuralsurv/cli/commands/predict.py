@@ -13,7 +13,7 @@ import pandas as pd
 
 from neuralsurv.cli.commands.predict_picture import check_picture, draw
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.modelling import opened
+from neuralsurv.cli.modelling import open_model
 from neuralsurv.cli.option_groups import PredictOptions
 from neuralsurv.cli.output_files import file_size, reserved
 from neuralsurv.cli.settings import DataSettings
@@ -71,7 +71,7 @@ def run(
     with reserved(out, force=force, inputs=inputs), reserved(picture, force=force, inputs=inputs):
         if out is not None:
             table_kind(out)
-        model = opened(path, messages)
+        model = open_model(path, messages)
         frame = _labelled(model_table(model, table, messages), model, table.id)
         chosen = times is None and options.quantity in _ALONG_TIMES
         if chosen and picture is not None:

@@ -41,11 +41,11 @@ def run(
     with reserved(out, force=force, inputs=(path, table.file)):
         from neuralsurv import __version__
         from neuralsurv.cli.commands.predict import parse_times
-        from neuralsurv.cli.modelling import opened
+        from neuralsurv.cli.modelling import open_model
         from neuralsurv.report.build import ReportOptions, build
         from neuralsurv.report.page import render
 
-        model = opened(path, messages)
+        model = open_model(path, messages)
         model.set_params(verbose=False)
         named = settings_of_model(model.columns_) if table.time is None and table.start_date is None else DataSettings()
         names = [column.name for column in model.encoding_.columns]

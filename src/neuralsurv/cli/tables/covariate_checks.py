@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from neuralsurv.cli.tables.suspect_values import shortened
+from neuralsurv.cli.tables.suspect_values import first_few
 from neuralsurv.data.columns import Column
 
 # A text column with more different values than this is hardly one of categories.
@@ -72,7 +72,7 @@ def many_levels(covariates: pd.DataFrame) -> list[str]:
                 "indicator for each; join the rare ones in the file, or leave the column out: --drop "
                 f"{shlex.quote(str(name))}."
             )
-    return shortened(found)
+    return first_few(found)
 
 
 def remarks(covariates: pd.DataFrame) -> list[str]:

@@ -7,7 +7,7 @@ import io
 
 _CANDIDATES = (",", ";", "\t", "|")
 _ROWS = 50
-# Only so much of a large file is looked at.
+# Only this much of a large file is examined.
 _HEAD = 2**18
 
 

@@ -85,10 +85,10 @@ def code_warnings(frame: pd.DataFrame, *, flag: bool = True) -> list[str]:
     flag : bool
         Whether ``--missing`` can be used; else the sentences say what to type in Python.
     """
-    return shortened([text for name in frame.columns for text in _code_warnings(frame[name], flag)])
+    return first_few([text for name in frame.columns for text in _code_warnings(frame[name], flag)])
 
 
-def shortened(texts: list[str]) -> list[str]:
+def first_few(texts: list[str]) -> list[str]:
     """Return the first few of many sentences, and how many more there are."""
     more = len(texts) - _MOST_SENTENCES
     return texts if more < 2 else [*texts[:_MOST_SENTENCES], f"… and the same for {more} more columns."]

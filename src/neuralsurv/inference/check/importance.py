@@ -12,7 +12,6 @@ from neuralsurv.inference.linearised_fit import LinearisedFit
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.solvers.primal import PrimalGaussian
 from neuralsurv.solvers.rows import BLOCK_NUMBERS
-from neuralsurv.solvers.subspace import SubspaceGaussian
 
 # Draws that q is checked with; with more rows than this the check would take a noticeable part of the fit.
 _CHECKS = 1000
@@ -42,16 +41,17 @@ def check_posterior(fit: LinearisedFit, cohort: Cohort, seed: int) -> dict[str, 
     theta, rows = fit.best_theta, len(cohort)
     if rows > _MOST_ROWS or rows * NODES * len(theta.mean) > BLOCK_NUMBERS:
         return {}
+    form = theta.dense_form()
+    if form is None:
+        return {}
+    basis, mean, factor = form
     with threads_for(_CHECKS * rows * NODES):
-        if isinstance(theta, SubspaceGaussian):
-            # Across the subspace q is the prior, and weighs nothing.
-            basis = theta.basis / theta.precision.sqrt()[:, None]
-            target = target_of(fit, cohort, lambda rows: times_basis(rows, basis), torch.ones_like(theta.inner_mean))
-            inner = PrimalGaussian(theta.inner_mean, theta.inner_factor)
-        elif isinstance(theta, PrimalGaussian):
-            target, inner = target_of(fit, cohort, lambda rows: rows.dense(), fit.prior.unit), theta
+        if basis is None:
+            target = target_of(fit, cohort, lambda rows: rows.dense(), fit.prior.unit)
         else:
-            return {}
+            # Across the basis q is the prior, and does not change the weights.
+            target = target_of(fit, cohort, lambda rows: times_basis(rows, basis), torch.ones_like(mean))
+        inner = PrimalGaussian(mean, factor)
         generator = torch.Generator().manual_seed(seed)
         z = inner.draw(_CHECKS, generator)
         log_target, rate = target.log_density(z)

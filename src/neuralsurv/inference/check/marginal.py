@@ -56,7 +56,8 @@ class Target:
     @property
     def shape(self) -> float:
         """a, the shape of phi given theta."""
-        return self.phi_prior.shape + self.likelihood.event_count if isinstance(self.phi_prior, Gamma) else 0.0
+        prior = self.phi_prior.inferred
+        return 0.0 if prior is None else prior.shape + self.likelihood.event_count
 
     def log_density(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return ℓ and B for coordinates (S, r), each of shape (S,)."""
@@ -69,18 +70,20 @@ class Target:
                 logsigmoid(g[:, :events]) @ self.likelihood.event_weight - 0.5 * part.square() @ self.precision
             )
         value, exposure = torch.cat(values), torch.cat(exposures)
-        if isinstance(self.phi_prior, Gamma):
-            rate = self.phi_prior.rate + exposure
-            return value - self.shape * torch.log(rate), rate
-        return value - self.phi_prior.mean * exposure, exposure
+        prior = self.phi_prior.inferred
+        if prior is None:
+            return value - self.phi_prior.mean * exposure, exposure
+        rate = prior.rate + exposure
+        return value - self.shape * torch.log(rate), rate
 
     def log_phi_weights(self, phi: Gamma | PointMass, rate: Tensor, generator: torch.Generator) -> Tensor:
         """Draw from q(phi) and weigh it against the Gamma(a, B) that phi has given theta; 0 where phi is known."""
-        if not isinstance(phi, Gamma):
+        q = phi.inferred
+        if q is None:
             return torch.zeros_like(rate)
-        drawn = phi.draw(len(rate), generator)
-        weights = self.shape * torch.log(rate) + (self.shape - phi.shape) * torch.log(drawn)
-        return weights + (phi.rate - rate) * drawn
+        drawn = q.draw(len(rate), generator)
+        weights = self.shape * torch.log(rate) + (self.shape - q.shape) * torch.log(drawn)
+        return weights + (q.rate - rate) * drawn
 
 
 def target_of(fit: LinearisedFit, cohort: Cohort, project: Callable[[Rows], Tensor], precision: Tensor) -> Target:

@@ -14,8 +14,8 @@ import numpy as np
 
 # Fewer weights than this have no tail to look at.
 _FEWEST_IN_TAIL = 5
-# A weak prior of the shape: so many imagined weights with a shape of one half.
-_IMAGINED = 10
+# A weak prior of the shape: this many pseudo-observations with a shape of one half.
+_PRIOR_WEIGHTS = 10
 # Log weights that differ by less than this differ by rounding alone: they are even, and there is no tail.
 _EVEN = 1e-10
 
@@ -93,4 +93,4 @@ def fit_pareto(excess: np.ndarray) -> tuple[float, float]:
     b_mean = float(b @ share / share.sum())
     shape = float(np.log1p(-b_mean * excess).mean())
     sigma = -shape / b_mean
-    return (count * shape + _IMAGINED * 0.5) / (count + _IMAGINED), sigma
+    return (count * shape + _PRIOR_WEIGHTS * 0.5) / (count + _PRIOR_WEIGHTS), sigma

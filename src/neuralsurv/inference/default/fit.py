@@ -26,32 +26,32 @@ from neuralsurv.model.quadrature import Rule, ShiftedLog
 from neuralsurv.posterior.concerns import CEILING_SHARE, Concern, concern_fields, few_events, near_ceiling
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.progress import Advance, bar
+from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
-from neuralsurv.solvers.interface import Gaussian
-from neuralsurv.solvers.mixture import MixtureGaussian
+from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
 from neuralsurv.solvers.rows import DenseRows, LayeredRows, Rows
 
 # Information of the products, and of the network, that may be given up at scale 1, in nats, and the most directions of
 # each that are kept.
 _INFORMATION_TOLERANCE = 0.1
 _MOST_DIRECTIONS = 200
-# With millions of weights fewer directions are kept: together they hold at most so many numbers (1 GiB).
+# With millions of weights fewer directions are kept: together they hold at most this many numbers (1 GiB).
 _MOST_NUMBERS_OF_DIRECTIONS = 2**27
 _FEWEST_DIRECTIONS = 32
-# Between so many rows, and with at most so many encoded covariates, neighbourhoods take the place of the network.
+# With a number of rows in this range, and at most this many encoded covariates, neighbourhoods replace the network.
 _ROWS_FOR_NEIGHBOURHOODS = (2000, 50_000)
 _COVARIATES_FOR_NEIGHBOURHOODS = 64
-# With at least twice so many rows, the scales are sought on every k-th of them: they hardly depend on the rest.
+# With at least twice this many rows, the scales are found from every k-th of them: they hardly depend on the rest.
 _ROWS_TO_SEARCH = 1000
 # With more rows than this the scales are known well enough not to be averaged over.
 _ROWS_TO_AVERAGE = 1000
-# Information that the directions left out may hold without a word, in nats.
+# Information that the omitted directions may carry before the user is warned, in nats.
 _LOST_INFORMATION = 0.5
 
 
 @dataclass(frozen=True)
 class DefaultFit:
-    """Everything a fit of the default model leaves behind.
+    """The result of a fit of the default model.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class DefaultFit:
     solver : SolverReport
         Which solver was used.
     epochs : int
-        Epochs of training that a network of the user's was linearised after.
+        Epochs of training after which a user-supplied network was linearised.
     """
 
     phi: PointMass
@@ -94,21 +94,21 @@ class DefaultFit:
 
     @property
     def worst_k_hat(self) -> float:
-        """The k-hat above which the weights have not even a mean: q misses where the posterior is."""
+        """The k-hat above which importance weights do not even have a mean: q misses a part of the posterior."""
         return 1.0
 
     @property
     def phi_prior(self) -> PointMass:
-        """The prior of phi, which is held."""
+        """The prior of phi, which is fixed."""
         return self.phi
 
     @property
     def known_log_scales(self) -> Tensor | None:
-        """The best log scales, where the posterior is at these alone."""
+        """The best log scales, if the posterior uses these alone; else None."""
         return self.top.log_scales if self.settings == 1 else None
 
     @property
-    def best_theta(self) -> Gaussian:
+    def best_theta(self) -> SolvedGaussian:
         """q(theta) for the best scales."""
         return self.top.state.theta
 
@@ -129,7 +129,7 @@ class DefaultFit:
         return reduce_rows(*rows, network, self.prior, importance, tolerance=tolerance, most=network.size)
 
     def diagnose(self) -> Diagnostics:
-        """Return what to know before trusting the posterior."""
+        """Return the diagnostics of the variational posterior."""
         events, exposure = self.likelihood.points.events, self.likelihood.baseline
         share_of_ceiling = torch.sigmoid(self.offset[events:] + self.top.state.mean[events:])
         latent = float(exposure @ (1 - share_of_ceiling))
@@ -154,7 +154,7 @@ class DefaultFit:
         )
 
     def diagnose_draws(self, latent_points: float, phi: float) -> Diagnostics:
-        """Return what to know of exact draws, which share the model with the variational posterior."""
+        """Return the diagnostics of exact draws, which share the model with the variational posterior."""
         return self.diagnose()
 
     def _about_search(self) -> list[Concern]:
@@ -193,9 +193,9 @@ def reduce_rows(
     tolerance: float = _INFORMATION_TOLERANCE,
     most: int = _MOST_DIRECTIONS,
 ) -> GroupedSolver:
-    """Keep the linear path, and of products and network the directions that carry information.
+    """Keep the linear path, and reduce products and network to the directions that carry information.
 
-    Of a group of the linear path with more weights than there are points, only as many directions carry any.
+    A group of the linear path with more weights than there are points is reduced as well.
     """
     linear = lead.dense()
     last = network.linear_size - 1
@@ -238,13 +238,13 @@ def fit_default(
     cohort : Cohort
         The training rows in scaled time (largest 1), covariates standardised.
     settings : DefaultSettings
-        Everything that had to be chosen.
+        The settings of the model.
     seed : int
         Seed of the draw at which the network is linearised.
     verbose : bool or "auto"
         Whether to show progress.
     module : ModuleNetwork, optional
-        A network of the user's in place of the one that `settings` describe.
+        A user-supplied network, in place of the one that `settings` describe.
     training : ModuleTraining, optional
         How `module` is trained before it is linearised.
     """
@@ -339,7 +339,7 @@ def _evidence(
         lead, tail = network.rows_by_part(theta_star, points.time, likelihood.point_x)
         rows = lead if tail is None else tail.after(lead)
         offset = network.value(theta_star, points.time, likelihood.point_x) - rows.times(theta_star)
-        # In the middle of the prior every unit of exposure carries about the crude rate of information.
+        # At the centre of the prior every unit of exposure carries about the crude rate of information.
         importance = torch.cat([torch.zeros(points.events, dtype=torch.float64), phi * points.weight[points.events :]])
         solver = reduce_rows(lead, tail, network, prior, importance)
     return Evidence(

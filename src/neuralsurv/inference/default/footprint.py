@@ -1,4 +1,4 @@
-"""The memory and the model file of a fit of the default model, from its sizes alone."""
+"""Estimates of the memory and the file size of a fit of the default model, from the sizes of the problem."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SETTINGS = 30
 
 
 def default_bytes(points: int, covariates: int, linear: int, hidden: tuple[int, ...], weights: int, kept: int) -> float:
-    """Return the peak of a fit.
+    """Return the peak memory of a fit, in bytes.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def default_bytes(points: int, covariates: int, linear: int, hidden: tuple[int, 
     weights : int
         All weights, m.
     kept : int
-        Directions that are kept at most, of the products and of the network each.
+        Largest number of directions kept, of the products and of the network each.
     """
     rank = min(linear, kept) + min(weights - linear, kept)
     # The rows in the directions that are kept, twice: for two scales, or as parts and as a whole. The columns of the
@@ -66,7 +66,7 @@ def default_file_bytes(rows: int, events: int, covariates: int, settings: Defaul
         covariates,
         settings.hidden,
         weights,
-        # The rows speak of about as many directions as there are of them.
+        # The rows inform about as many directions as there are rows.
         min(weights, points, 2 * rows, _MOST_DIRECTIONS),
         linear=2 * covariates + products,
         linear_directions=2 * each + min(products, _MOST_DIRECTIONS),

@@ -1,13 +1,13 @@
-r"""Ordinary training of a module, before it is linearised: what features it has is learned here.
+r"""Ordinary training of a module, before it is linearised: its features are learned here.
 
 The objective is the one that the posterior has, minus the log of the joint density of data and weights,
 
 .. math:: \sum_\text{events} w\,\mathrm{softplus}(-g) + \phi\sum_\text{nodes} c\,\sigma(g)
           + \tfrac12\theta^\top T\theta,
 
-of the linear path, the time basis and all weights of the module that ask for a gradient. It is minimised by Adam on
+of the linear path, the time basis and all weights of the module with ``requires_grad``. It is minimised by Adam on
 batches of rows. A fifth of the rows are kept aside to say when to stop; the weights of the epoch that predicted these
-best are kept, which are the module's own if training only does harm.
+best are kept, which are the initial ones if training only does harm.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from neuralsurv.arguments import positive_number, whole_number
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.parameters import positive, whole
 from neuralsurv.model.likelihood import AdditiveLikelihood
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.progress import bar
@@ -46,7 +46,7 @@ class ModuleTraining:
     Attributes
     ----------
     epochs : int
-        Most passes over the rows; 0 leaves the module as it is.
+        Largest number of passes over the rows; 0 leaves the module as it is.
     learning_rate : float
         Rate of Adam at the start; it falls to 0 along half a cosine.
     """
@@ -55,22 +55,24 @@ class ModuleTraining:
     learning_rate: float = 2e-3
 
     def checked(self) -> ModuleTraining:
-        """Return the settings with every value checked and in its own type."""
-        return ModuleTraining(whole("epochs", self.epochs, least=0), positive("learning_rate", self.learning_rate))
+        """Return the settings with every value checked and converted to its type."""
+        return ModuleTraining(
+            whole_number("epochs", self.epochs, least=0), positive_number("learning_rate", self.learning_rate)
+        )
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What training has left.
+    """The result of training.
 
     Attributes
     ----------
     weights : Tensor of shape (m,)
         Weights of the module after the best epoch.
     epochs : int
-        Which epoch that was; 0 for the module as it came.
+        Which epoch that was; 0 for the module as it was given.
     held_out : tuple of float
-        Mean loss of the rows kept aside before training and after each epoch, in nats a row.
+        Mean loss of the rows kept aside before training and after each epoch, in nats per row.
     """
 
     weights: Tensor
@@ -179,7 +181,7 @@ def train(
     module : ModuleNetwork
         The module over all weights that may be trained.
     phi : float
-        The value at which phi is held.
+        The value at which phi is fixed.
     precision : Tensor of shape (m,)
         Prior precisions of the weights.
     training : ModuleTraining

@@ -1,7 +1,7 @@
 r"""The scales of the prior: found by the evidence, and averaged over.
 
-For given scales s the ELBO at its highest, plus the log of their hyper-prior, stands for the log posterior of log s.
-Its gradient is known without another fit: whitened weights z = θ/s enter through the divergence alone, so
+For given scales s the highest ELBO plus the log of their hyper-prior approximates the log posterior of log s.
+Its gradient needs no further fit: whitened weights z = θ/s enter through the divergence alone, so
 
 .. math:: \frac{\partial\,\mathrm{ELBO}}{\partial\log s_k} = \sum_{j \in k}\left(\mathrm{E}z_j^2 - 1\right).
 
@@ -178,7 +178,7 @@ def _updated(inverse_hessian: Tensor, step: Tensor, change: Tensor) -> Tensor:
     return left @ inverse_hessian @ left.T + torch.outer(step, step) / product
 
 
-def design(count: int) -> tuple[Tensor, Tensor]:
+def central_composite_design(count: int) -> tuple[Tensor, Tensor]:
     """Return the points (n, count) of a central composite design and their weights for a standard Gaussian.
 
     With a weight of 1 − 1/f² at the centre and the rest spread evenly over a sphere of radius f√count, the weighted
@@ -186,8 +186,8 @@ def design(count: int) -> tuple[Tensor, Tensor]:
 
     Examples
     --------
-    >>> from neuralsurv.inference.default.scales import design
-    >>> points, weights = design(2)
+    >>> from neuralsurv.inference.default.scales import central_composite_design
+    >>> points, weights = central_composite_design(2)
     >>> tuple(points.shape), round(float(weights.sum()), 9)
     ((9, 2), 1.0)
     """
@@ -222,7 +222,7 @@ def settings_around(
     values, vectors = torch.linalg.eigh((hessian + hessian.T) / 2)
     flattest = float(evidence.prior.spreads.max()) ** -2
     axes = vectors / values.clamp_min(flattest).sqrt()
-    points, weights = design(count)
+    points, weights = central_composite_design(count)
     settings, logs = [top], [math.log(float(weights[0]))]
     for number, (point, weight) in enumerate(zip(points[1:], weights[1:], strict=True), 1):
         setting = evidence.at(top.log_scales + axes @ point, top.state)

@@ -1,11 +1,11 @@
-"""What has to be chosen before the default model can be fitted."""
+"""Settings of the default model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from neuralsurv.arguments import flag, layer_widths, positive_number, whole_number
 from neuralsurv.errors import InputError
-from neuralsurv.inference.parameters import flag, positive, whole, widths
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Ablation:
         Curvature of a point: minus the expected second derivative, the information of the point process, or that of
         the bound that the paper uses.
     hyper_priors : bool
-        Whether the scales of the prior have hyper-priors; without them the bare ELBO chooses.
+        Whether the scales of the prior have hyper-priors; without them the ELBO alone decides.
     """
 
     bumps: int = 6
@@ -47,28 +47,12 @@ class Ablation:
 class DefaultSettings:
     """The settings of the default model.
 
+    Every field but the last is a parameter of :class:`neuralsurv.NeuralSurv` and described there.
+
     Attributes
     ----------
-    hidden : tuple of int
-        Widths of the hidden layers of the network beside the linear path; ``()`` for none.
-    activation : {"relu", "tanh", "silu"}
-        Activation of the hidden layers.
-    neighbourhoods : int
-        With 2,000 to 50,000 different rows and at most 64 encoded covariates, this many units that respond to a
-        neighbourhood take the place of hidden layers and products; 0 for none.
-    headroom : float
-        Ceiling of the hazard over the crude rate of events.
-    quadrature_points : int
-        Nodes a row of the rule for the integrals over time.
-    average : bool
-        Whether the posterior is averaged over scales of the prior, or taken at the best ones; with more than 1,000
-        rows it is always at the best.
-    tolerance : float
-        Gain in nats below which the ascent for one setting of the scales stops.
-    max_sweeps : int
-        Limit on its steps.
     ablation : Ablation
-        What only an ablation study changes.
+        Parts that only an ablation study changes.
     """
 
     hidden: tuple[int, ...] = (64,)
@@ -83,7 +67,7 @@ class DefaultSettings:
 
     @classmethod
     def of(cls, *, hidden: object, activation: object, neighbourhoods: object, **others: object) -> DefaultSettings:
-        """Return checked settings; whoever asks for hidden layers (not None) has them with any number of rows.
+        """Return checked settings; hidden layers that are given (not None) are used with any number of rows.
 
         Examples
         --------
@@ -98,17 +82,17 @@ class DefaultSettings:
         return cls(**given, **others).checked()  # type: ignore[arg-type]
 
     def checked(self) -> DefaultSettings:
-        """Return the settings with every value checked and in its own type."""
-        headroom = positive("headroom", self.headroom)
+        """Return the settings with every value checked and converted to its type."""
+        headroom = positive_number("headroom", self.headroom)
         if headroom <= 1:
             raise InputError(f"headroom={headroom:g} must exceed 1: the ceiling of the hazard lies above its average.")
         return replace(
             self,
-            hidden=widths(self.hidden),
-            neighbourhoods=whole("neighbourhoods", self.neighbourhoods, least=0),
+            hidden=layer_widths(self.hidden),
+            neighbourhoods=whole_number("neighbourhoods", self.neighbourhoods, least=0),
             headroom=headroom,
-            quadrature_points=whole("quadrature_points", self.quadrature_points, least=2),
+            quadrature_points=whole_number("quadrature_points", self.quadrature_points, least=2),
             average=flag("average", self.average),
-            tolerance=positive("tolerance", self.tolerance),
-            max_sweeps=whole("max_sweeps", self.max_sweeps),
+            tolerance=positive_number("tolerance", self.tolerance),
+            max_sweeps=whole_number("max_sweeps", self.max_sweeps),
         )

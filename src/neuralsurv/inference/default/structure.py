@@ -1,4 +1,4 @@
-"""The network and the prior of the default model; a network of the user's own is trained before it is linearised."""
+"""The network and the prior of the default model; a user-supplied network is trained before it is linearised."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def build_network(
     module: ModuleNetwork | None = None,
     near: Neighbourhoods | None = None,
 ) -> Additive:
-    """Return the network: time basis by the events, random draw of the inner network, or the user's as it is.
+    """Return the network: a time basis placed by the events, and a random or user-supplied inner network.
 
-    Neighbourhoods stand in place of the network and of the products.
+    Neighbourhoods replace the network and the products.
     """
     inner: MLP | ModuleNetwork | None
     if module is not None:
@@ -118,7 +118,7 @@ def train_module(
     seed: int,
     verbose: bool | str | int,
 ) -> tuple[AdditiveLikelihood, ModuleNetwork, int]:
-    """Train the module, all of it that may be trained, and measure g from where that has led.
+    """Train all trainable weights of the module, and measure g from the result.
 
     Returns
     -------

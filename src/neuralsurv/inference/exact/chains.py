@@ -1,4 +1,4 @@
-"""What the Gibbs sampler leaves behind: draws of several chains, and how well they mixed."""
+"""The result of the Gibbs sampler: draws of several chains, and how well they mixed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neuralsurv.errors import InputError
 
-# The limits that the makers of the two diagnostics recommend (Vehtari et al. 2021).
+# The limits that the authors of the two diagnostics recommend (Vehtari et al. 2021).
 HIGHEST_R_HAT = 1.01
 LOWEST_ESS_A_CHAIN = 100
 # The quantiles behind the effective sample size of the tails.
@@ -29,7 +29,7 @@ def require_array_stats() -> Any:
 
 @dataclass(frozen=True)
 class GibbsDiagnostics:
-    """How the chains went. The worst value over log phi, log scales, every weight, and g at every event.
+    """How the chains mixed: the worst value over log phi, log scales, every weight, and g at every event.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class GibbsDiagnostics:
     interrupted : bool
         Whether the user stopped the chains early.
     messages : tuple of str
-        What to warn of; empty if all is well.
+        Warnings; empty if all is well.
     """
 
     r_hat: float
@@ -72,7 +72,7 @@ class GibbsResult:
     phi : Tensor of shape (chains, draws)
         Hazard scale, in scaled time.
     diagnostics : GibbsDiagnostics
-        How the chains went.
+        How the chains mixed.
     log_scales : Tensor of shape (chains, draws, G)
         Logarithms of the scales of the prior; G is 0 where they are known.
     """
@@ -95,7 +95,7 @@ def diagnose_chains(
     Parameters
     ----------
     quantities : mapping of str to Tensor of shape (chains, draws, k)
-        What is looked at, by name. What stays constant, such as a phi that is held, has no R-hat and is left out.
+        Draws of each quantity, by name. A constant one, such as a fixed phi, has no R-hat and is left out.
     latent_points, slide_acceptance, interrupted
         Passed on.
     """

@@ -1,4 +1,4 @@
-r"""The directions of the weights that the data of a fit speak of: few enough to sample, or to weigh draws in.
+r"""The directions of the weights that the data inform: few enough to sample.
 
 The weights are whitened and, in a large network, reduced to the directions V that carry information,
 :math:`\theta = T^{-1/2}\big(Vz + s\,(I - VV^\top)\varepsilon\big)`: z is what is inferred, everything across V keeps
@@ -23,9 +23,9 @@ from neuralsurv.solvers.rows import Rows, row_slices
 
 # A network of no more weights than this is sampled as it is.
 _MOST_WEIGHTS = 200
-# Information that the directions left out may hold, in nats.
+# Information that the omitted directions may carry, in nats.
 _TOLERANCE = 1e-3
-# Nodes of a row at which the directions are looked for.
+# Nodes per row from which the directions are found.
 _NODES = 32
 
 
@@ -38,7 +38,7 @@ class SampledCoordinates:
     prior : GroupedPrior
         The prior of the weights; T is its precision for scales of 1.
     solver : GroupedSolver or None
-        What knows V; None where every weight is a coordinate.
+        The solver whose basis is V; None where every weight is a coordinate.
     """
 
     prior: GroupedPrior
@@ -64,11 +64,6 @@ class SampledCoordinates:
         """Return rows (P, m) of the network as rows (P, r) of the coordinates."""
         root = self.prior.unit.sqrt()
         return times_basis(rows, torch.diag(1 / root) if self.solver is None else self.solver.basis / root[:, None])
-
-    def coordinates(self, theta: Tensor) -> Tensor:
-        """Return the coordinates (r,) of weights (m,)."""
-        whitened = theta * self.prior.unit.sqrt()
-        return whitened if self.solver is None else self.solver.basis.T @ whitened
 
     def weights(self, z: Tensor, log_scales: Tensor, generator: torch.Generator) -> Tensor:
         """Return weights (S, m) for coordinates (S, r) and log scales (S, G); across V they are draws of the prior."""

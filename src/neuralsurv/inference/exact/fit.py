@@ -1,6 +1,6 @@
-r"""Exact draws for a fit: the Gibbs sampler on its linearised model, in the directions that the data speak of.
+r"""Exact draws for a fit: the Gibbs sampler on its linearised model, in the directions that the data inform.
 
-The scales of the default model are sampled along with the weights where the fit averages over them, and held at the
+The scales of the default model are sampled along with the weights where the fit averages over them, and fixed at the
 best ones where it does not.
 """
 
@@ -95,7 +95,7 @@ def sample_fit(
 
 
 def exact_posterior(fit: LinearisedFit, drawn: GibbsResult) -> SampledPosterior:
-    """Return the posterior that exact draws of a fit make."""
+    """Return the posterior that the exact draws of a fit represent."""
     model, (theta, phi) = fit.likelihood, drawn.flat()
     return sampled_posterior(
         theta, phi, theta_star=fit.theta_star, network=model.network, normaliser=model.normaliser, rho=model.rho
@@ -103,7 +103,7 @@ def exact_posterior(fit: LinearisedFit, drawn: GibbsResult) -> SampledPosterior:
 
 
 def diagnose_exact(fit: LinearisedFit, drawn: GibbsResult) -> Diagnostics:
-    """Return what to know before trusting the draws."""
+    """Return the diagnostics of the draws."""
     chains = drawn.diagnostics
     found = fit.diagnose_draws(chains.latent_points, float(drawn.phi.mean()))
     return replace(

@@ -70,11 +70,6 @@ class LinearModel:
             )
 
     @property
-    def learned_phi(self) -> Gamma | None:
-        """The prior of phi where it is learned; None where it is known."""
-        return self.phi_prior if isinstance(self.phi_prior, Gamma) else None
-
-    @property
     def grouped_prior(self) -> GroupedPrior:
         """The prior of theta with its unknown scales."""
         return GroupedPrior(self.precision, self.groups)

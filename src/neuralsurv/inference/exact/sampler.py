@@ -7,6 +7,7 @@ import math
 import numpy as np
 import torch
 
+from neuralsurv.arguments import whole_number
 from neuralsurv.errors import InputError
 from neuralsurv.inference.exact.chains import GibbsResult, diagnose_chains, require_array_stats
 from neuralsurv.inference.exact.linear_model import LinearModel
@@ -46,9 +47,9 @@ def sample(
     chains : int
         Number of chains, at least 2; they start from draws of the prior and run side by side.
     draws, warmup : int
-        Draws kept of each chain (at least 4), and sweeps thrown away before the first.
+        Draws kept of each chain (at least 4), and sweeps discarded before the first.
     thin : int
-        Sweeps for each draw that is kept.
+        Sweeps per draw that is kept.
     slides : int
         Slides before each sweep; see :mod:`neuralsurv.inference.exact.slide`.
     ceiling_margin : float, optional
@@ -94,9 +95,9 @@ def sample(
         raise InputError(f"ceiling_margin={ceiling_margin!r} must be a number of at least 1.")
     thinning = Thinning(model, ceiling_margin)
     sweeper, slider = Sweeper(thinning), Slider(thinning)
-    known = model.learned_phi is None
+    known = model.phi_prior.inferred is None
     rng = np.random.default_rng(seed)
-    state = start(thinning, chains, rng)
+    state = start_chains(thinning, chains, rng)
     size = len(model.precision)
     theta = torch.empty(draws, chains, size, dtype=torch.float64)
     phi = torch.empty(draws, chains, dtype=torch.float64)
@@ -116,7 +117,7 @@ def sample(
                 state, latent = sweeper.sweep(state, rng)
                 number += 1
                 if number in _pilots(warmup):
-                    # Only during warm-up: a direction that followed the chains for ever would bend their law.
+                    # Only during warm-up: a direction that kept following the chains would change their distribution.
                     direction = slider.direction(state.theta.mean(0), float(state.phi.mean()))
                 if number > warmup:
                     latent_total += latent
@@ -151,23 +152,21 @@ def sample(
 def check_chains(**lengths: object) -> None:
     """Refuse chains that cannot be run: lengths that are too short, or packages that are not installed.
 
-    Whoever has work to do before the chains calls this first.
+    Call it first where there is work to do before the chains run.
     """
     for name, value in lengths.items():
-        least = _LEAST[name]
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise InputError(f"{name}={value!r} must be a whole number of at least {least}.")
+        whole_number(name, value, _LEAST[name])
     require_polyagamma()
     require_array_stats()
 
 
 def _pilots(warmup: int) -> tuple[int, ...]:
-    """Return the sweeps of the warm-up after which the direction of the slides is set anew."""
+    """Return the sweeps of the warm-up after which the direction of the slides is set again."""
     return warmup // 4, warmup // 2, warmup
 
 
-def start(thinning: Thinning, chains: int, rng: np.random.Generator) -> GibbsState:
-    """Return where chains start: scales and theta from their prior, phi about where half of the ceiling is reached."""
+def start_chains(thinning: Thinning, chains: int, rng: np.random.Generator) -> GibbsState:
+    """Return initial states: scales and theta drawn from their prior, phi where about half the ceiling is reached."""
     model = thinning.model
     noise = torch.from_numpy(rng.standard_normal((chains, len(model.precision))))
     log_scales = None
@@ -175,7 +174,7 @@ def start(thinning: Thinning, chains: int, rng: np.random.Generator) -> GibbsSta
         away = torch.from_numpy(rng.standard_normal((chains, len(model.groups))))
         log_scales = model.grouped_prior.medians + model.grouped_prior.spreads * away
     theta = noise / model.precision_at(log_scales).sqrt()
-    prior = model.learned_phi
+    prior = model.phi_prior.inferred
     if prior is None:
         return GibbsState(theta, torch.full((chains,), model.phi_prior.mean, dtype=torch.float64), log_scales)
     level = (prior.shape + thinning.event_count) / (prior.rate + float(thinning.mass.sum()) / 2)

@@ -100,7 +100,7 @@ class Slider:
 
     def log_ratio(self, state: GibbsState, new: GibbsState) -> Tensor:
         """Return log(R'φ'/(Rφ)) of each chain: priors, events, and the Jacobian of log phi."""
-        prior = self.thinning.model.learned_phi
+        prior = self.thinning.model.phi_prior.inferred
         assert prior is not None
         before, after = (
             logsigmoid(self.thinning.g_events(one.theta)) @ self.thinning.event_weight for one in (state, new)

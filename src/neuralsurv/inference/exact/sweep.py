@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import InputError
-from neuralsurv.inference.exact.scales import draw_scales
+from neuralsurv.inference.exact.scale_steps import draw_scales
 from neuralsurv.inference.exact.thinning import GibbsState, LinearPoints, Thinning
 from neuralsurv.solvers.primal import cholesky
 
@@ -123,7 +123,7 @@ class Sweeper:
 
     def draw_phi(self, state: GibbsState, latent: Latent, rng: np.random.Generator) -> Tensor:
         """Draw phi given the number of points (step 4)."""
-        prior = self.thinning.model.learned_phi
+        prior = self.thinning.model.phi_prior.inferred
         if prior is None:
             return state.phi
         count = torch.bincount(latent.points.chain, minlength=len(state.phi)) + latent.void

@@ -12,12 +12,12 @@ from torch import Tensor
 from neuralsurv.errors import InputError, NotFiniteError
 from neuralsurv.inference.exact.linear_model import LinearModel
 
-# Where 1/Z is looked at to find its largest value on the interval of a row, and by how much the ceiling exceeds that.
+# Nodes at which the largest 1/Z on the interval of a row is found, and by how much the ceiling exceeds it.
 _CEILING_NODES = 65
 _CEILING_MARGIN = 1.5
 # Rounding may lift a constant 1/Z above itself.
 _ROUNDING = 1e-9
-# More candidates than this in one sweep cannot be meant: a sweep would take minutes.
+# A sweep of more candidates than this would take minutes, and is refused.
 _MOST_CANDIDATES = 5_000_000
 
 
@@ -63,7 +63,7 @@ class LinearPoints:
 
 @dataclass(frozen=True)
 class Thinning:
-    """Draws candidates for C chains at once, and holds what of the data stays the same between sweeps.
+    """Draws candidates for C chains at once, and holds all that stays the same between sweeps.
 
     Parameters
     ----------

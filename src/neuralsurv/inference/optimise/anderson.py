@@ -16,7 +16,7 @@ from collections import deque
 import torch
 from torch import Tensor
 
-# Relative to the trace: differences that are nearly the same are not told apart below it.
+# Relative to the trace: differences that are nearly the same are not distinguished below it.
 _RIDGE = 1e-10
 
 

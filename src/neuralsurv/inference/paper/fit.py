@@ -25,12 +25,11 @@ from neuralsurv.posterior.concerns import Concern, concern_fields
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.choose import Choice, choose
-from neuralsurv.solvers.dual import DualGaussian
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
-from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
 from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 
-# What the algebra of the sweeps may hold in memory.
+# Memory limit of the algebra of the sweeps, in bytes.
 MEMORY = 3 * 2**30
 # With fewer latent points than this share, sigma(g) is so close to 1 everywhere that hazards can hardly differ.
 COLLAPSE_SHARE = 0.05
@@ -40,7 +39,7 @@ EXPOSURE_SHARE = 0.05
 
 @dataclass(frozen=True)
 class PaperFit:
-    """Everything a fit of the paper's method leaves behind.
+    """The result of a fit of the paper's method.
 
     Attributes
     ----------
@@ -63,7 +62,7 @@ class PaperFit:
     """
 
     phi: Gamma
-    theta: Gaussian
+    theta: SolvedGaussian
     mode: mode.Mode
     objectives: tuple[float, ...]
     info: cavi.CaviInfo
@@ -74,12 +73,12 @@ class PaperFit:
 
     @property
     def worst_k_hat(self) -> float:
-        """No warning: the paper's bound is nearly always far from the posterior, and its readers know."""
+        """Infinite, for no warning: the paper's bound is nearly always far from the posterior, as documented."""
         return math.inf
 
     @property
     def known_log_scales(self) -> None:
-        """There are no scales."""
+        """None: the prior has no scales."""
         return None
 
     @property
@@ -103,7 +102,7 @@ class PaperFit:
         return GroupedPrior(self.problem.weight_prior.precision, ())
 
     @property
-    def best_theta(self) -> Gaussian:
+    def best_theta(self) -> SolvedGaussian:
         """q(theta)."""
         return self.theta
 
@@ -114,7 +113,7 @@ class PaperFit:
 
     @property
     def latent_share(self) -> float:
-        """The average of 1 − σ(g) over the baseline exposure: latent points over all points that phi gives."""
+        """The average of 1 − σ(g) over the baseline exposure: latent points over all points at rate phi."""
         return self._share(self.info.latent_points, self.phi.mean)
 
     def _share(self, latent_points: float, phi: float) -> float:
@@ -123,7 +122,7 @@ class PaperFit:
         return latent_points / every if every > 0 else 0.0
 
     def rule(self, nodes: int) -> GaussLegendre:
-        """Return Gauss and Legendre's rule."""
+        """Return a Gauss–Legendre rule."""
         return GaussLegendre(nodes)
 
     def reduce(self, time: Tensor, x: Tensor, importance: Tensor, tolerance: float) -> GroupedSolver:
@@ -133,11 +132,11 @@ class PaperFit:
         return grouped_solver([(rows, False)], precision, importance, tolerance=tolerance, most=network.size)
 
     def diagnose(self) -> Diagnostics:
-        """Return what to know before trusting the posterior."""
+        """Return the diagnostics of the variational posterior."""
         return self._diagnose(self.info.latent_points, self.latent_share, self._about_sweeps())
 
     def diagnose_draws(self, latent_points: float, phi: float) -> Diagnostics:
-        """Return what to know of exact draws, which need neither the sweeps nor a quadrature rule."""
+        """Return the diagnostics of exact draws, which need neither the sweeps nor a quadrature rule."""
         return self._diagnose(latent_points, self._share(latent_points, phi), [])
 
     def _diagnose(self, latent_points: float, latent_share: float, more: list[Concern]) -> Diagnostics:
@@ -209,8 +208,8 @@ def find_mode(
     """Search from several seeded starts, or from where an earlier fit ended, and keep the best mode.
 
     With a coarse problem all starts run on that, to ten times the tolerance; only the best goes on to the mode of the
-    coarse problem and then of the problem itself. The direct search runs from all starts together; EM, whose bound is
-    another one for each start, from one after the other.
+    coarse problem and then of the problem itself. The direct search runs from all starts together; EM, whose bound
+    differs between starts, from one after the other.
     """
     usable = warm is not None and len(warm) == problem.network.size
     starts = [warm] if warm is not None and usable else mode.random_starts(problem, settings.starts, seed)
@@ -248,7 +247,7 @@ def _moments(linearised: Linearised, theta: Gaussian) -> tuple[Tensor, Tensor]:
 def sweep_coarsely(
     problem: PaperProblem, linearised: Linearised, coarse: PaperProblem, start: mode.Mode, settings: PaperSettings
 ) -> tuple[CaviStart, int]:
-    """Sweep on the coarse rule until that stands still; return the state at the points of the problem."""
+    """Sweep on the coarse rule until convergence; return the state at the points of the problem."""
     rough = linearise(coarse, start.theta)
     begin = cavi.start(coarse, rough, start.theta, start.phi, settings.spread)
     with threads_for(len(coarse.points) * coarse.network.size):
@@ -259,11 +258,6 @@ def sweep_coarsely(
     with threads_for(len(problem.points) * problem.network.size):
         mean, variance = _moments(linearised, state.theta)
     return CaviStart(state.phi, state.theta_mean, mean, variance), info.sweeps
-
-
-def _room_for_directions(points: int, weights: int) -> bool:
-    """Return whether a basis of as many directions as there are points fits into memory, with two copies."""
-    return 3 * 8 * weights * min(points, weights) <= MEMORY
 
 
 def fit_paper(
@@ -281,7 +275,7 @@ def fit_paper(
     cohort : Cohort
         The training rows in scaled time (largest 1).
     settings : PaperSettings
-        Everything that had to be chosen.
+        The settings of the method.
     seed : int
         Seed of the random starts.
     verbose : bool or "auto"
@@ -327,10 +321,7 @@ def fit_paper(
             rough=solver.rough,
             report=lambda k, bound, change: advance(k, f"sweep {k}, ELBO {bound:.4f}, change {change:.1e}"),
         )
-    theta = state.theta
-    if isinstance(theta, DualGaussian) and _room_for_directions(*linearised.rows.shape):
-        # The same law without the training rows.
-        theta = theta.compact()
+    theta = state.theta.compact(MEMORY)
     nodes = settings.rule.nodes(cohort.entry, cohort.time, settings.rho)
     missing = missing_share(cohort.entry, cohort.time, cohort.weight, nodes, settings.rho)
     used = solver.report(choice, problem, state)

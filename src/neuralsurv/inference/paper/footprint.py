@@ -1,4 +1,4 @@
-"""The memory and the model file of a fit of the paper's method, from its sizes alone."""
+"""Estimates of the memory and the file size of a fit of the paper's method, from the sizes of the problem."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from neuralsurv.inference.paper.settings import PaperSettings
 from neuralsurv.model.network import MLP
 from neuralsurv.solvers.choose import choose, costs
 
-# At the end the dual posterior is freed of its points, which takes more matrices of their size than the sweeps do.
+# The conversion of the dual posterior to a form without its points takes more matrices of their size than the sweeps.
 _COMPACTING = 2.0
 
 
 def paper_bytes(points: int, covariates: int, settings: PaperSettings, *, memory: float) -> float:
-    """Return the peak of a fit.
+    """Return the peak memory of a fit, in bytes.
 
     Parameters
     ----------
@@ -59,5 +59,5 @@ def paper_file_bytes(rows: int, events: int, covariates: int, settings: PaperSet
     """Return about how large the model file will be."""
     points = events + rows * settings.quadrature_points
     weights = MLP(covariates, settings.hidden, settings.activation).size
-    # The rows speak of about as many directions as there are of them: measured.
+    # The rows inform about as many directions as there are rows: measured.
     return file_bytes(rows, covariates, settings.hidden, weights, min(weights, points, 2 * rows))

@@ -57,7 +57,7 @@ def choose_normaliser(settings: PaperSettings, network: Network, prior: WeightPr
 
 
 def build_problem(cohort: Cohort, settings: PaperSettings, seed: int) -> PaperProblem:
-    """Put data and model together."""
+    """Build the problem from a cohort and settings."""
     network = MLP(cohort.covariates, settings.hidden, settings.activation)
     prior = WeightPrior.isotropic(network.size)
     return PaperProblem(

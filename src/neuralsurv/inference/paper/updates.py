@@ -20,7 +20,7 @@ from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, log_thinning, polya_gamma_mean
 from neuralsurv.model.linearise import Linearised
 from neuralsurv.model.prior import Gamma
-from neuralsurv.solvers.interface import Gaussian, Solver
+from neuralsurv.solvers.interface import SolvedGaussian, Solver
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class CaviStart:
 class CaviState(CaviStart):
     """The state after a sweep, with q(theta)."""
 
-    theta: Gaussian
+    theta: SolvedGaussian
 
 
 def phi_shape(shape: float, thinned: float, rate: float) -> float:

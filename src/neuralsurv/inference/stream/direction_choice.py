@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neuralsurv.inference.stream.kept_directions import KeptDirections, split_rows
+from neuralsurv.inference.stream.kept_directions import KeptDirections
 from neuralsurv.model.prior import GroupedPrior
 from neuralsurv.solvers.lowrank import low_rank_solver
 from neuralsurv.solvers.rows import Rows
@@ -42,7 +42,7 @@ def choose_directions(
     size = len(prior.unit)
     if size <= keep_all or leading >= size:
         return KeptDirections.all(prior)
-    tail = split_rows(rows)[1]
+    tail = rows.split()[1]
     unit = prior.unit[leading:]
     shape = torch.ones_like(prior.unit)
     shape[leading:] = 1 / (1 + tail.squares().transposed_times(importance) / unit)

@@ -26,7 +26,7 @@ _STATE = (
 )
 
 
-def sweep(problem: StreamedProblem, *, tolerance: float, most: int) -> StreamedResult:
+def sweep_all_rows(problem: StreamedProblem, *, tolerance: float, most: int) -> StreamedResult:
     """Sweep over all rows until a full sweep gains less than `tolerance` nats; the ELBO never falls.
 
     Parameters

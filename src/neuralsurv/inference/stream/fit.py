@@ -15,7 +15,7 @@ from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.stream.batch_terms import BatchTerms
 from neuralsurv.inference.stream.direction_choice import choose_directions
-from neuralsurv.inference.stream.exact_sweeps import sweep
+from neuralsurv.inference.stream.exact_sweeps import sweep_all_rows
 from neuralsurv.inference.stream.feature_learning import FeatureTraining, Objective, learn_features
 from neuralsurv.inference.stream.kept_directions import KeptDirections
 from neuralsurv.inference.stream.natural_gradient import take_steps
@@ -239,7 +239,7 @@ class StreamFitter:
                 lambda done, total, elbo: advance(done, f"{done} ({total} per pass), ELBO {elbo:.3f}"),
             )
             if plan.exact:
-                return sweep(problem, tolerance=settings.tolerance, most=settings.max_sweeps)
+                return sweep_all_rows(problem, tolerance=settings.tolerance, most=settings.max_sweeps)
             return take_steps(problem, blocks=plan.blocks, passes=plan.passes, seed=self.seed)
 
     def _fit(self, model: _Model, terms: BatchTerms, result: StreamedResult) -> StreamFit:

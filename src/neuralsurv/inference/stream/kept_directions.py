@@ -25,7 +25,7 @@ from neuralsurv.model.points import Points
 from neuralsurv.model.prior import Group, GroupedPrior
 from neuralsurv.model.shared_inputs import times_matrix
 from neuralsurv.solvers.primal import cholesky
-from neuralsurv.solvers.rows import LayeredRows, Rows
+from neuralsurv.solvers.rows import Rows
 from neuralsurv.solvers.subspace import SubspaceGaussian
 from neuralsurv.solvers.triangles import squared_lengths
 
@@ -171,7 +171,7 @@ class KeptDirections:
         if self.complete:
             dense = rows.dense() / self.prior.unit.sqrt()
             return dense, dense.new_zeros(len(dense))
-        lead, tail = split_rows(rows)
+        lead, tail = rows.split()
         reduced = torch.cat(
             [lead / self.prior.unit[: self.leading].sqrt(), times_matrix(tail, points, x, self._whitened_tail)], 1
         )
@@ -216,10 +216,3 @@ class KeptDirections:
         ratio = q.across / self.tail_variance(log_scales)
         found += self.mass_across * ratio - self.count_across * (1 + math.log(ratio))
         return 0.5 * (found - float(self.shape.log().sum()))
-
-
-def split_rows(rows: Rows) -> tuple[Tensor, LayeredRows]:
-    """Return the columns of the first layer as a matrix, and the layers after it."""
-    if not isinstance(rows, LayeredRows):
-        raise TypeError(f"only a network of dense layers can be streamed, and {type(rows).__name__} have none.")
-    return LayeredRows(rows.layers[:1]).dense(), LayeredRows(rows.layers[1:])

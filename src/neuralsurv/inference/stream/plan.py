@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from neuralsurv.arguments import one_of, whole_number
 from neuralsurv.errors import InputError
-from neuralsurv.inference.parameters import one_of, whole
 from neuralsurv.inference.stream.direction_choice import KEEP_ALL
 from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS
 
@@ -55,7 +55,7 @@ class StreamPlan:
 
 
 @dataclass(frozen=True)
-class StreamOptions:
+class StreamSettings:
     """Options of a streamed fit; None leaves a choice to the number of rows.
 
     Attributes
@@ -85,7 +85,7 @@ class StreamOptions:
         one_of("method", self.method, METHODS)
         for name, number in asdict(self).items():
             if name != "method" and number is not None:
-                whole(name, number, least=0 if name == "training_passes" else 1)
+                whole_number(name, number, least=0 if name == "training_passes" else 1)
                 if name.endswith("batch_size") and number % BLOCK_ROWS:
                     raise InputError(f"{name}={number!r} must be a multiple of {BLOCK_ROWS}.")
         if self.training_passes == 0 and self.training_batch_size is not None:

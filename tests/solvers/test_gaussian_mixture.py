@@ -8,7 +8,7 @@ from torch import Tensor
 
 from false_alarm import z_bound
 from neuralsurv.errors import InputError
-from neuralsurv.solvers.mixture import MixtureGaussian
+from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.primal import PrimalGaussian
 from solvers.gaussian_cases import close
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from neuralsurv.cli import arguments as a
+from neuralsurv.cli import options as o
 from neuralsurv.cli.config import Config
 from neuralsurv.cli.messages import Messages, as_json
 from neuralsurv.cli.option_groups import (
@@ -115,10 +115,10 @@ def demo(
 def fit(
     *,
     given: Config,
-    out: a.ModelOut = None,
+    out: o.ModelOut = None,
     streaming: StreamOptions,
-    write_config: a.WriteConfig = None,
-    force: a.Force = False,
+    write_config: o.WriteConfig = None,
+    force: o.Force = False,
     messages: Messages,
 ) -> None:
     """Fit a model to a table and save it.
@@ -147,8 +147,8 @@ def evaluate(
     *,
     given: Config,
     options: EvaluateOptions,
-    out: a.ScoresOut = None,
-    force: a.Force = False,
+    out: o.ScoresOut = None,
+    force: o.Force = False,
     messages: Messages,
 ) -> None:
     """Cross-validate the model beside Kaplan-Meier and a ridge Cox model.
@@ -164,14 +164,14 @@ def evaluate(
 @with_options(options=PredictOptions, how=file_options, messages=message_options)
 def predict(
     *,
-    model: a.Model,
-    data: a.Data,
+    model: o.Model,
+    data: o.Data,
     options: PredictOptions,
-    id: a.Id = None,
-    out: a.PredictionOut = None,
-    picture: a.Picture = None,
+    id: o.Id = None,
+    out: o.PredictionOut = None,
+    picture: o.Picture = None,
     how: DataSettings,
-    force: a.Force = False,
+    force: o.Force = False,
     messages: Messages,
 ) -> None:
     """Predict for the rows of a table, with intervals, as numbers or as a picture."""
@@ -185,13 +185,13 @@ def predict(
 @with_options(outcome=outcome_options, how=file_options, arguments=ReportArguments, messages=message_options)
 def report(
     *,
-    model: a.Model,
-    data: a.Data,
-    out: a.ReportOut,
+    model: o.Model,
+    data: o.Data,
+    out: o.ReportOut,
     outcome: DataSettings,
     how: DataSettings,
     arguments: ReportArguments,
-    force: a.Force = False,
+    force: o.Force = False,
     messages: Messages,
 ) -> None:
     """Write a report on a model and a table: one HTML file that needs no network.
@@ -207,12 +207,12 @@ def report(
 @with_options(messages=message_options)
 def explore(
     *,
-    model: a.Model,
-    host: a.Host = "127.0.0.1",
-    port: a.Port = 0,
-    token_file: a.TokenFile = None,
-    no_token: a.NoToken = False,
-    no_browser: a.NoBrowser = False,
+    model: o.Model,
+    host: o.Host = "127.0.0.1",
+    port: o.Port = 0,
+    token_file: o.TokenFile = None,
+    no_token: o.NoToken = False,
+    no_browser: o.NoBrowser = False,
     messages: Messages,
 ) -> None:
     """Open a page to explore a model: choose a person, see the curves with their bands, compare.
@@ -227,7 +227,7 @@ def explore(
 
 @app.command(epilog=_EPILOG)
 @with_options(options=ServeOptions, messages=message_options)
-def serve(*, model: a.Model, options: ServeOptions, messages: Messages) -> None:
+def serve(*, model: o.Model, options: ServeOptions, messages: Messages) -> None:
     """Serve the predictions of a model over HTTP: /predict, /model, /health, /metrics, /openapi.json.
 
     Only this machine can reach it unless --host says otherwise. A new model file in the old place is taken up without
@@ -239,7 +239,7 @@ def serve(*, model: a.Model, options: ServeOptions, messages: Messages) -> None:
 
 
 @app.command(epilog=_EPILOG)
-def inspect(model: a.Model, json: a.Json = False) -> None:
+def inspect(model: o.Model, json: o.Json = False) -> None:
     """Show what a model file holds: its data, columns, choices, convergence and warnings."""
     from neuralsurv.cli.commands.inspect import run
 

@@ -6,8 +6,8 @@ its prior :math:`N(0, P_s^{-1})` integrated out, the scales s of the groups have
 .. math:: p(s \mid A, b) \propto p(s)\,|P_s|^{1/2}\,|P_s + A|^{-1/2}\,
           \exp\big(\tfrac12 b^\top (P_s + A)^{-1} b\big),
 
-in which Metropolis steps of one log scale after another mix well: a scale and the many weights it governs would hold
-each other fast if they were drawn in turn.
+in which Metropolis steps of one log scale after another mix well: a scale and the many weights it governs would block
+each other if they were drawn in turn.
 """
 
 from __future__ import annotations

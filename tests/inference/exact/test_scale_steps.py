@@ -11,7 +11,7 @@ from false_alarm import z_bound
 from inference.gibbs_models import PRECISION, GridPosterior, two_weights
 from inference.problems import double, simulated
 from neuralsurv.errors import NotPositiveDefiniteError
-from neuralsurv.inference.exact import scales as gibbs_scales
+from neuralsurv.inference.exact import scale_steps
 from neuralsurv.inference.exact.sampler import sample
 from neuralsurv.inference.exact.sweep import Sweeper
 from neuralsurv.inference.exact.thinning import GibbsState, Thinning
@@ -41,7 +41,7 @@ def test_density_is_the_integral_over_theta():
         return hyper + np.log(np.exp(likelihood + prior).sum())
 
     settings = [[-0.4, 0.3], [0.5, 0.1], [0.9, -1.2]]
-    found = gibbs_scales.log_density(model, double(settings), information.expand(3, 2, 2), slope.expand(3, 2)).numpy()
+    found = scale_steps.log_density(model, double(settings), information.expand(3, 2, 2), slope.expand(3, 2)).numpy()
     exact = np.array([by_brute_force(one) for one in settings])
     np.testing.assert_allclose(found - found[0], exact - exact[0], atol=1e-8)
 
@@ -82,12 +82,12 @@ class TestLaw:
         assert self.alarms() == []
 
     def test_a_forgotten_determinant_is_noticed(self, monkeypatch):
-        right = gibbs_scales.log_density
+        right = scale_steps.log_density
 
         def wrong(model, log_scales, information, slope):
             return right(model, log_scales, information, slope) + log_scales.sum(1)
 
-        monkeypatch.setattr(gibbs_scales, "log_density", wrong)
+        monkeypatch.setattr(scale_steps, "log_density", wrong)
         assert self.alarms() != []
 
 
@@ -103,4 +103,4 @@ def test_a_matrix_that_cannot_be_factorised():
     model, _ = model_with_scale()
     information = double([[[-9.0]], [[1.0]]])
     with pytest.raises(NotPositiveDefiniteError, match=r"could not be factorised in 1 of 2 chains"):
-        gibbs_scales.log_density(model, double([[0.0], [0.0]]), information, double([[0.0], [0.0]]))
+        scale_steps.log_density(model, double([[0.0], [0.0]]), information, double([[0.0], [0.0]]))

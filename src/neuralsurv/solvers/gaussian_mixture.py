@@ -20,7 +20,7 @@ class MixtureGaussian:
     Examples
     --------
     >>> import torch
-    >>> from neuralsurv.solvers.mixture import MixtureGaussian
+    >>> from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
     >>> from neuralsurv.solvers.primal import PrimalGaussian
     >>> one = torch.ones(1, 1, dtype=torch.float64)
     >>> apart = [PrimalGaussian(torch.tensor([at], dtype=torch.float64), one) for at in (-2.0, 2.0)]
