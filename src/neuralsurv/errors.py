@@ -73,3 +73,7 @@ class StorageError(NeuralSurvError, OSError):
 
 class ProcessLostError(NeuralSurvError, RuntimeError):
     """A process of a distributed fit was lost; the fit can be resumed from its last checkpoint."""
+
+
+class MissingCodeWarning(NeuralSurvWarning):
+    """A value of the training table looks like a code for a missing one, such as 999."""

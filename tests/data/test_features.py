@@ -78,14 +78,6 @@ class TestTransform:
             ({"dose": [True] * 4}, r"column 'dose' is of type bool, but was a number when the model was fitted"),
             ({"site": 1.5}, r"column 'site' is of type float64, but was a category .*; convert it to the same type"),
             ({"smoker": 1}, r"column 'smoker' is of type int64, but was a category when the model was fitted"),
-            (
-                {"dose": [1, np.nan, 2, np.nan]},
-                r"column 'dose' is missing in 2 rows \(row 1, 3\), but had no gap \(NaN\)",
-            ),
-            (
-                {"site": ["rome", None, "rome", "rome"]},
-                r"'site' is missing in 1 row \(row 1\), but had .*; fill them in",
-            ),
             ({"dose": [1, np.inf, 2, 3]}, r"column 'dose' is infinite in 1 row \(row 1\)"),
             ({"site": as_object(["rome", 1, 2, 3])}, r"column 'site' holds values of type int, str"),
             ({"age": pd.Timestamp("2020-01-01")}, r"column 'age' holds dates"),

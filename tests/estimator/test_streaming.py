@@ -198,6 +198,11 @@ def test_a_process_that_is_killed_and_started_again_ends_with_the_same_bits(tmp_
     assert all(np.array_equal(again[name], whole[name]) for name in whole)
 
 
+def test_a_checkpoint_needs_a_seed(cohort, tmp_path):
+    with pytest.raises(InputError, match=r"resumed from its checkpoint with the same seed: set random_state=0\."):
+        quick_default(random_state=None).fit_stream([cohort.frame()], **NAMES, checkpoint=tmp_path / "state")
+
+
 def test_a_checkpoint_of_other_rows_is_refused(cohort, tmp_path):
     file = tmp_path / "state"
     quick_default().fit_stream([cohort.frame()], **NAMES, training_passes=1, checkpoint=file)

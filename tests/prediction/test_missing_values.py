@@ -6,11 +6,13 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.model_selection import cross_val_score
 
 from neuralsurv import NeuralSurv
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.imputation import IMPUTATIONS
 from neuralsurv.prediction.predictor import Predictor
+from small_cohort import quick_default, small_cohort
 
 # Rows of the table, and one gap or rare value in so many of them.
 TABLES = [(60, 25), (100, 25), (100, 100), (228, 228), (400, 25), (400, 100), (1000, 1000)]
@@ -203,3 +205,25 @@ def test_scale_of_two_values(share):
     spread = max(np.sqrt(share * (1 - share)), 0.25)
     np.testing.assert_allclose(scale[:2], [30 * spread, spread])
     np.testing.assert_allclose(scale[2], frame.other.std(ddof=0))
+
+
+def test_a_value_that_was_never_missing_in_training_is_imputed_and_named():
+    cohort = small_cohort(60)
+    model = quick_default(draws=200).fit(cohort.x, cohort.y)
+    person = cohort.x.head(1)
+    unknown = model.predict_survival(person.assign(age=np.nan), [0.5])
+    assert unknown.filled == (("age",),)
+    ages = np.quantile(cohort.x["age"], [0.02, 0.98])
+    ends = [model.predict_survival(person.assign(age=age), [0.5]).mean.iloc[0, 0] for age in ages]
+    assert min(ends) < unknown.mean.iloc[0, 0] < max(ends)
+    known = model.predict_survival(person.assign(age=float(np.median(cohort.x["age"]))), [0.5])
+    widths = [float((upper - lower).iloc[0, 0]) for lower, upper in (known.interval(0.9), unknown.interval(0.9))]
+    assert widths[1] > widths[0]
+
+
+def test_cross_validation_of_a_table_with_one_missing_value():
+    # In all folds but one the training rows or the test rows lack nothing.
+    cohort = small_cohort(60)
+    x = cohort.x.assign(dose=np.where(np.arange(60) == 7, np.nan, cohort.x["dose"]))
+    scores = cross_val_score(quick_default(), x, cohort.y, cv=3, error_score="raise")
+    assert np.isfinite(scores).all()

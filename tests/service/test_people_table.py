@@ -51,8 +51,8 @@ def test_schema_of_a_person():
         "required": ["stage", "smoker"],
         "properties": {
             "age": {"type": ["number", "null"], "description": "1 to 2 in training"},
-            "stage": {"type": "string", "enum": ["a", "b"]},
-            "smoker": {"type": "boolean", "enum": [False, True]},
+            "stage": {"type": ["string", "null"], "enum": ["a", "b", None]},
+            "smoker": {"type": ["boolean", "null"], "enum": [False, True, None]},
         },
     }
 
@@ -82,3 +82,11 @@ def test_a_long_value_is_not_sent_back_whole():
     with pytest.raises(ColumnError, match=r"^covariate 'sex' has the value 'f{100}…' in 1 row") as caught:
         people_table([{"sex": "f" * 10**6}], covariates_of(fit(sex=["f", "m"])))
     assert len(str(caught.value)) < 500
+
+
+def test_what_was_always_known_in_training_may_be_null_but_not_left_out():
+    covariates = covariates_of(fit(age=[1, 2, 3], sex=["f", "m", "f"]))
+    found = people_table([{"age": None, "sex": "f"}], covariates)
+    assert np.isnan(found["age"].iloc[0])
+    with pytest.raises(ColumnError, match=r"'age' is missing in 1 row \(row 1\); give a value, or null if"):
+        people_table([{"age": 2, "sex": "f"}, {"sex": "f"}], covariates)

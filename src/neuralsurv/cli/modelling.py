@@ -10,7 +10,7 @@ from typing import Any
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.tables.survival_table import SurvivalTable
 from neuralsurv.data.features import Encoding
-from neuralsurv.errors import InputError, NeuralSurvWarning
+from neuralsurv.errors import InputError, MissingCodeWarning, NeuralSurvWarning
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.model_file import load
 from neuralsurv.estimator.neuralsurv import NeuralSurv
@@ -82,6 +82,8 @@ def fit_estimator(cohort: SurvivalTable, model: SurvivalEstimator, messages: Mes
     weight = roles.pop("weight", None)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NeuralSurvWarning)
+        # Said already, with the option to add.
+        warnings.simplefilter("ignore", MissingCodeWarning)
         model.fit(cohort.frame, **roles, sample_weight=weight)
     for item in caught:
         if issubclass(item.category, NeuralSurvWarning):

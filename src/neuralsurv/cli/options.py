@@ -111,7 +111,9 @@ ZeroTimes = Annotated[
         "NAME",
     ),
 ]
-Preset = Annotated[str | None, _option("--preset", "Named set of choices of the model.", _MODEL, "NAME")]
+Preset = Annotated[
+    str | None, _option("--preset", "The model: default, or paper for the method as published.", _MODEL, "NAME")
+]
 Hidden = Annotated[str | None, _option("--hidden", "Widths of the hidden layers, for example 16,16.", _MODEL, "WIDTHS")]
 Draws = Annotated[int | None, _option("--draws", "Posterior draws behind every prediction.", _MODEL, "N")]
 Setting = Annotated[

@@ -134,7 +134,7 @@ class Column:
         return np.hstack([encoded, gone.astype(np.float64)]) if self.marks_gaps else encoded
 
     def encode_new(self, series: pd.Series) -> np.ndarray:
-        """Return the encoded column of new rows; refuse types, missing values and levels not seen in training."""
+        """Return the encoded column of new rows; refuse types and levels not seen in training."""
         values = read_column(series, self.name)
         if self.kind == "array" and kind_of(values) == "array":
             shape = np.shape(series.iloc[0])
@@ -148,11 +148,6 @@ class Column:
 
     def _check_like_training(self, values: np.ndarray, dtype: str) -> None:
         gone = np.asarray(pd.isna(values))
-        if gone.any() and not self.has_missing:
-            raise InputError(
-                f"column {self.name!r} is missing in {rows_phrase(gone)}, but had no gap (NaN) when the model was "
-                "fitted, so nothing is known of such rows; fill them in."
-            )
         if kind_of(values) != self.kind and not gone.all():
             raise InputError(
                 f"column {self.name!r} is of type {dtype}, but was a {self.kind} when the model was fitted; "

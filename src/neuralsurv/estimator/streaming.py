@@ -143,7 +143,7 @@ class StreamedEstimator(SurvivalEstimator):
         options = StreamSettings(method, training_passes, passes, batch_size, training_batch_size, directions, modes)
         options.check()
         one_of("shards", shards, SHARDS)
-        _check_seconds(checkpoint_seconds, checkpoint)
+        _check_checkpoint(checkpoint_seconds, checkpoint, self.random_state)
         self._refuse_ineffective(options, method)
         source = open_source(data)
         roles = OutcomeColumns(time, event, entry, sample_weight)
@@ -194,7 +194,9 @@ class StreamedEstimator(SurvivalEstimator):
             self._refuse_unused(_SWEEPS)
 
 
-def _check_seconds(seconds: float | None, checkpoint: object | None) -> None:
+def _check_checkpoint(seconds: float | None, checkpoint: object | None, random_state: Any) -> None:
+    if checkpoint is not None and random_state is None:
+        raise InputError("a fit can only be resumed from its checkpoint with the same seed: set random_state=0.")
     if seconds is not None and not seconds >= 0:
         raise InputError(f"checkpoint_seconds={seconds!r} must be 0 or more.")
     if seconds is not None and checkpoint is None:

@@ -56,6 +56,8 @@ def summarise(model: SurvivalEstimator) -> Summary:
     low, high = posterior.phi.interval(0.9)
     data = model.training_
     state = "converged" if found.converged else "interrupted" if found.interrupted else "not converged"
+    # Of exact draws it is the state of the chains.
+    search = f" ({state})" if not found.sampling else ""
     rows = [
         ("Data", "rows", f"{data['rows']:,.0f}"),
         ("Data", "events", f"{data['events']:,.0f} ({data['events'] / data['rows']:.0%})"),
@@ -73,7 +75,7 @@ def summarise(model: SurvivalEstimator) -> Summary:
             rows.append(("Fit", "epochs of training", str(found.epochs)))
     if found.scales:
         rows += [
-            ("Fit", "settings of the scales tried", f"{found.sweeps} ({state})"),
+            ("Fit", "settings of the scales tried", f"{found.sweeps}{search}"),
             ("Fit", "ELBO and log hyper-prior", f"{model.elbo_[-1]:.3f}"),
             *(("Posterior", f"scale of the {name}", f"{scale:.3f}") for name, scale in found.scales.items()),
             ("Posterior", "settings averaged over", str(found.settings)),
@@ -85,7 +87,7 @@ def summarise(model: SurvivalEstimator) -> Summary:
         phi = f"{posterior.phi.mean:.3f} [{low:.3f}, {high:.3f}] in scaled time"
         rows += [
             ("Fit", "mode, objective of each start", objectives),
-            ("Fit", "variational sweeps", f"{found.sweeps} ({state})"),
+            ("Fit", "variational sweeps", f"{found.sweeps}{search}"),
             ("Fit", "ELBO", f"{model.elbo_[-1]:.3f}"),
             ("Posterior", "phi, mean [90% interval]", phi),
             ("Posterior", "latent points", f"{found.latent_points:.1f} ({found.latent_share:.0%} of all points)"),
@@ -96,6 +98,7 @@ def summarise(model: SurvivalEstimator) -> Summary:
         chains, draws = found.sampling["chains"], found.sampling["draws"]
         rows += [
             ("Chains", "exact draws", f"{chains * draws:,.0f} ({chains:.0f} chains)"),
+            ("Chains", "state", state),
             ("Chains", "worst R-hat", f"{found.sampling['r_hat']:.3f}"),
             ("Chains", "fewest effective draws", f"{min(found.sampling['ess_bulk'], found.sampling['ess_tail']):,.0f}"),
         ]

@@ -70,9 +70,9 @@ def person_schema(covariates: tuple[Covariate, ...]) -> dict[str, Any]:
         kind = "number"
         if column.kind == "category":
             kind = "boolean" if covariate.is_flag else "string"
-        entry: dict[str, Any] = {"type": [kind, "null"] if column.has_missing else kind}
+        entry: dict[str, Any] = {"type": [kind, "null"]}
         if column.kind == "category":
-            entry["enum"] = [*covariate.levels, *([None] if column.has_missing else [])]
+            entry["enum"] = [*covariate.levels, None]
         elif column.low is not None:
             entry["description"] = f"{column.low:g} to {column.high:g} in training"
         properties[column.name] = entry

@@ -61,11 +61,12 @@ def abbreviated(text: str) -> str:
 def _column(people: Sequence[dict[str, Value]], covariate: Covariate) -> np.ndarray:
     column = covariate.column
     values = [person.get(column.name) for person in people]
-    gone = np.array([value is None for value in values])
-    if gone.any() and not column.has_missing:
+    left_out = np.array([column.name not in person for person in people])
+    if left_out.any() and not column.has_missing:
+        # No training row lacked it: it may have been forgotten. That it is not known has to be said.
         raise ColumnError(
-            f"covariate {column.name!r} is missing in {rows_phrase(gone)}; the model has never seen it missing, so "
-            "give a value.",
+            f"covariate {column.name!r} is missing in {rows_phrase(left_out)}; give a value, or null if it is not "
+            "known.",
             column.name,
         )
     if column.kind == "number":

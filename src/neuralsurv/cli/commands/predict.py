@@ -117,7 +117,8 @@ def filled_words(filled: Sequence[Sequence[str]]) -> str:
     lacking = sum(bool(names) for names in filled)
     return (
         f"filled in for {lacking} of {len(filled)} people who lack values: {listed}. Each draw takes another value, "
-        "spread like those of the training rows, so their bands are wider; the column filled_in names them."
+        "with the mean, spread and range of the training rows, so their bands are wider; the column filled_in names "
+        "them."
     )
 
 

@@ -18,7 +18,7 @@ from neuralsurv.cli.evaluation.ridge_cox import fit_ridge_cox
 from neuralsurv.cli.start import interrupted
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
-from neuralsurv.errors import InputError, NeuralSurvWarning
+from neuralsurv.errors import InputError, MissingCodeWarning, NeuralSurvWarning
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.metrics import (
     antolini_concordance,
@@ -191,6 +191,7 @@ def _neuralsurv(estimator: SurvivalEstimator, counts: Counter[str]) -> Curves:
     def curves(train_x: pd.DataFrame, train: Outcome, test_x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", NeuralSurvWarning)
+            warnings.simplefilter("ignore", MissingCodeWarning)
             model = clone(estimator).fit(train_x, train)
         if model.diagnostics_.interrupted or interrupted():
             # The estimator keeps what it has when it is interrupted; here the user wants the whole work to end.

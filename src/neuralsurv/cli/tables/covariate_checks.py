@@ -135,10 +135,14 @@ def described(columns: Sequence[Column], covariates: pd.DataFrame) -> list[tuple
         if column.has_missing:
             marked = " and marked by an indicator" if column.gap_indicator else "; too few for an indicator"
             seen += f"; gaps filled with the mean{marked}"
-        rows.append((column.name, kind, f"{gaps} ({gaps / len(covariates):.0%})" if gaps else "none", seen))
+        rows.append((column.name, kind, f"{gaps} ({_share(gaps / len(covariates))})" if gaps else "none", seen))
     return rows
 
 
 def _levels(levels: tuple[str, ...]) -> str:
     shown = ", ".join(levels[:4])
     return f"{shown}, …" if len(levels) > 4 else shown
+
+
+def _share(share: float) -> str:
+    return "<1%" if share < 0.005 else f"{share:.0%}"

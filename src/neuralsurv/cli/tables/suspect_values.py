@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.data.comma_numbers import decimal_comma
+from neuralsurv.data.missing_codes import missing_codes
 from neuralsurv.data.table import numbers_rows
 from neuralsurv.errors import InputError
 
@@ -16,9 +17,6 @@ from neuralsurv.errors import InputError
 _UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*|column \d+|)$")
 # What R and collections of its data sets call the names of rows.
 _ROW_NAMES = re.compile(r"(row[._ ]?names?|index|X|__index_level_\d+__)$")
-# 9, 99, -9, 999 …; 88 and 77 are its usual companions.
-_CODE = re.compile(r"-?(9{1,6}|8{2,6}|7{2,6})$")
-_FEWEST_ROWS = 10
 _MOST_SENTENCES = 3
 
 
@@ -75,9 +73,6 @@ def row_number_columns(frame: pd.DataFrame) -> dict[str, str]:
 def code_warnings(frame: pd.DataFrame, *, flag: bool = True) -> list[str]:
     """Return a sentence for each number that looks like a code for a missing value, such as 999 or -9.
 
-    It must be repeated, be the largest or smallest of its column, and lie farther from the other values than these from
-    each other (or be the only negative one).
-
     Parameters
     ----------
     frame : DataFrame
@@ -85,36 +80,14 @@ def code_warnings(frame: pd.DataFrame, *, flag: bool = True) -> list[str]:
     flag : bool
         Whether ``--missing`` can be used; else the sentences say what to type in Python.
     """
-    return first_few([text for name in frame.columns for text in _code_warnings(frame[name], flag)])
+    texts = []
+    for found in (found for name in frame.columns for found in missing_codes(frame[name])):
+        option = f"add --missing {shlex.quote(f'{found.column}={found.code:g}')}"
+        texts.append(found.sentence(option if flag else f"write it as one: {found.python}"))
+    return first_few(texts)
 
 
 def first_few(texts: list[str]) -> list[str]:
     """Return the first few of many sentences, and how many more there are."""
     more = len(texts) - _MOST_SENTENCES
     return texts if more < 2 else [*texts[:_MOST_SENTENCES], f"… and the same for {more} more columns."]
-
-
-def _code_warnings(values: pd.Series, flag: bool) -> list[str]:
-    if not pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype):
-        return []
-    numbers = values.dropna().to_numpy(dtype=np.float64)
-    if len(numbers) < _FEWEST_ROWS:
-        return []
-    distinct, counts = np.unique(numbers, return_counts=True)
-    like_code = np.array([_CODE.match(f"{value:.17g}") is not None for value in distinct])
-    others = distinct[~like_code]
-    if not like_code.any() or len(others) < 2:
-        return []
-    low, high = others[0], others[-1]
-    found = []
-    for code, count in zip(distinct[like_code], counts[like_code], strict=True):
-        far = max(code - high, low - code) > high - low or (code < 0 <= low)
-        if far and count > 1:
-            name = values.name
-            python = f"write it as one: df[{name!r}] = df[{name!r}].replace({code:g}, float('nan'))"
-            repair = f"add --missing {shlex.quote(f'{name}={code:g}')}" if flag else python
-            found.append(
-                f"column {name!r} holds {code:g} in {count} rows, and {low:g} to {high:g} in the others; if {code:g} "
-                f"stands for a missing value, {repair}."
-            )
-    return found

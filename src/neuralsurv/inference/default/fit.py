@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -155,7 +155,8 @@ class DefaultFit:
 
     def diagnose_draws(self, latent_points: float, phi: float) -> Diagnostics:
         """Return the diagnostics of exact draws, which share the model with the variational posterior."""
-        return self.diagnose()
+        every = phi * float(self.likelihood.baseline.sum())
+        return replace(self.diagnose(), latent_points=latent_points, latent_share=latent_points / every)
 
     def _about_search(self) -> list[Concern]:
         if self.interrupted:
