@@ -50,7 +50,8 @@ def fold_jobs(folder: StudyFolder, *, only_tasks: Sequence[str] = (), folds: int
     only_tasks : sequence of str
         Leave out all tasks but these; empty for all.
     folds : int, optional
-        Only the first so many stored folds of each task (three make a repeat of the cross-validation); all by default.
+        Run only this number of stored folds of each task, from the first (three make a repeat of the study's
+        cross-validation); all by default.
     """
     if folds is not None and folds < 1:
         raise InputError(f"--folds {folds} leaves nothing to run; give at least 1.")
@@ -95,8 +96,8 @@ def _fit_and_score(job: FoldJob, result: dict[str, Any]) -> None:
 def covariates(task: Task, fold: Fold) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the covariates of the training and the test rows.
 
-    Columns that are constant in the training rows are left out, and a category that the training rows do not have counts
-    as their most frequent one.
+    Columns that are constant in the training rows are left out, and a category that the training rows do not have
+    counts as their most frequent one.
     """
     train, test = task.x.iloc[fold.train], task.x.iloc[fold.test]
     varying = [name for name in train if train[name].nunique() > 1]

@@ -15,6 +15,7 @@ from neuralsurv.names import check_known
 from neuralsurv_bench.methods.interface import Floats
 
 OUTCOME = ("time", "status")
+_SCORE_COLUMNS = ("task_id", "learner_id", "iteration", "isbs", "harrell_c", "tune_measure", "learner_group")
 KAPLAN_MEIER = "KM"
 COX = "CPH"
 # Factors of the study whose levels are numbers in its CSV files, which do not say so. An unpenalised Cox model has the
@@ -27,6 +28,7 @@ CODED_FACTORS = {
     "uis": ("HC", "IV"),
     "whas": ("mitype", "year"),
 }
+_GIVE = "give a copy of slds-lmu/paper_2023_survival_benchmark as --folder."
 
 Indices = NDArray[np.intp]
 
@@ -91,8 +93,7 @@ class StudyFolder:
         data = {path.stem: path.stat().st_size for path in (self.path / "datasets").glob("*.csv") if path.stem in folds}
         if not data:
             raise InputError(
-                f"{self.path} has no task with both datasets/NAME.csv and resamplings/repeated_cv/NAME.csv; give a copy "
-                "of slds-lmu/paper_2023_survival_benchmark as --folder."
+                f"{self.path} has no task with both datasets/NAME.csv and resamplings/repeated_cv/NAME.csv; {_GIVE}"
             )
         for name in only:
             check_known(name, sorted(data), what="task")
@@ -122,17 +123,15 @@ class StudyFolder:
         )
 
     def scores(self) -> pd.DataFrame:
-        """Return the stored scores: task_id, learner_id, iteration, and a column for each metric."""
-        return self._table("results/production/scores.csv", ("task_id", "learner_id", "iteration", "isbs", "harrell_c"))
+        """Return the stored scores, a line for each task, learner, iteration and measure that it was tuned for."""
+        return self._table("results/production/scores.csv", _SCORE_COLUMNS)
 
     def _table(self, path: str, columns: Sequence[str]) -> pd.DataFrame:
         try:
             # Read to the last bit: ties between times decide where a curve is read.
             table = pd.read_csv(self.path / path, float_precision="round_trip")
         except FileNotFoundError:
-            raise InputError(
-                f"{self.path} has no {path}; give a copy of slds-lmu/paper_2023_survival_benchmark as --folder."
-            ) from None
+            raise InputError(f"{self.path} has no {path}; {_GIVE}") from None
         missing = [name for name in columns if name not in table]
         if missing:
             raise InputError(f"{path} has no column {', '.join(map(repr, missing))}; its layout is not the study's.")

@@ -62,7 +62,7 @@ def _fifteen_digits(times: Floats) -> Floats:
 
 
 def check_reproduction(folder: StudyFolder) -> Reproduction:
-    """Compute the Kaplan–Meier score of every stored fold and refuse the folder unless all agree with the stored ones."""
+    """Compare the Kaplan–Meier score of every fold with the stored one, and refuse the folder unless all agree."""
     scores = folder.scores()
     stored = scores[scores["learner_id"] == KAPLAN_MEIER].set_index(["task_id", "iteration"])["isbs"]
     names = folder.names()

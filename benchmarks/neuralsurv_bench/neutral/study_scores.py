@@ -1,8 +1,8 @@
 """The study's two scores: the integrated Brier score and Harrell's C as mlr3proba computes them.
 
-Their rules for ties differ from those of `neuralsurv.metrics`. `reproduction.py` compares the Brier score with the stored
-ones of Kaplan–Meier. The C-index, which is 0.5 for Kaplan–Meier by any rule, was compared with the stored ones of the
-study's Cox model.
+Their rules for ties differ from those of `neuralsurv.metrics`. `reproduction.py` compares the Brier score with the
+stored ones of Kaplan–Meier. The C-index, which is 0.5 for Kaplan–Meier by any rule, was compared with the stored ones
+of the study's Cox model.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def study_brier(
 ) -> float:
     """Return the integrated Brier score: `surv.brier` with ``p_max = 0.8`` and ``proper = FALSE``.
 
-    At a time t a test row with time T counts S(t)² / G(T) if it has had the event by t, (1 − S(t))² / G(t) if T > t, and
-    nothing if it was censored by t; the mean is over all rows, and the integral is a trapezoid divided by the range of
-    the times. G is the Kaplan–Meier estimate of being uncensored in the training rows, right-continuous (a censoring at T
-    itself counts), in which rows with an event at the time of a censoring are still at risk; values below 0.001, also
-    those after the last training time, count as 0.001.
+    At a time t, a test row with observed time T counts S(t)² / G(T) if it had the event by t, (1 − S(t))² / G(t) if
+    T > t, and 0 if it was censored by t. The mean is over all test rows, and its integral over `brier_times`, by the
+    trapezoidal rule, is divided by their range. G is the Kaplan–Meier estimate of the probability of being uncensored,
+    from the training rows: right-continuous, with rows that have an event at the time of a censoring still at risk, and
+    at least 0.001. After the last training time it keeps its last value.
 
     Parameters
     ----------
