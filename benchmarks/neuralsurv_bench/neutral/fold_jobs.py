@@ -75,20 +75,21 @@ def _fit_and_score(job: FoldJob, result: dict[str, Any]) -> None:
     task = _task(job.folder, job.key.cohort)
     fold = next(one for one in task.folds if one.iteration == job.key.fold)
     train, test = covariates(task, fold)
-    outcomes = [(task.time[rows], task.event[rows]) for rows in (fold.train, fold.test)]
+    train_outcome = task.time[fold.train], task.event[fold.train]
+    test_outcome = task.time[fold.test], task.event[fold.test]
     seed_generators(job.key.seed)
     began, processor_began = time.perf_counter(), time.process_time()
-    model = NeuralSurv(random_state=job.key.seed, verbose=False).fit(train, outcomes[0])
+    model = NeuralSurv(random_state=job.key.seed, verbose=False).fit(train, train_outcome)
     fitted_at = time.perf_counter()
     result["fit_seconds"] = fitted_at - began
     result["details"]["fit_processor_seconds"] = time.process_time() - processor_began
-    survival = model.predict_survival(test, brier_times(outcomes[1][0])).mean.to_numpy()
+    survival = model.predict_survival(test, brier_times(test_outcome[0])).mean.to_numpy()
     risk = model.predict(test)
     result["predict_seconds"] = time.perf_counter() - fitted_at
     result["scores"] = {
         DEFINITION: {
-            "isbs": study_brier(*outcomes, survival),
-            "harrell_c": study_concordance(*outcomes[1], risk),
+            "isbs": study_brier(train_outcome, test_outcome, survival),
+            "harrell_c": study_concordance(*test_outcome, risk),
         }
     }
 
