@@ -208,7 +208,7 @@ def _details(reproduction: Reproduction) -> str:
   `neuralsurv.metrics.harrell_concordance` also compares it with a censoring at the same time.
 - **Factors** are read as categories: columns of text, and columns of numbers where the stored results of the Cox model
   show that the study had a factor ({coded}).
-  This was found by fitting unpenalised Cox models to the first two or three folds of 20 tasks (by hand on 2026-11-18, not
-  by these commands). On 16 tasks they have the stored C-index to its last digit, which also confirms the rule for ties.
+  This was found by fitting unpenalised Cox models to the first two or three folds of 20 tasks (by hand on 2026-11-18,
+  not by these commands). On 16 tasks they have the stored C-index to its last digit, which confirms the rule for ties.
   On cat_adoption, dataSTR, lung and tumor they do not, so the covariates of the study may differ from ours there.
 """
