@@ -9,11 +9,20 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neuralsurv_bench.threads import ask_for_one_thread
 
+if TYPE_CHECKING:
+    from neuralsurv_bench.runner import Summary
+    from neuralsurv_bench.store import Store
+
 DEFAULT_STORE = Path("benchmarks/results/results.sqlite")
+# A file of its own: it is about other data, and small.
+NEUTRAL_STORE = Path("benchmarks/results/neutral.sqlite")
 _ALL = "all"
+# Not among the experiments that `all` runs: it needs a copy of another repository.
+_NEUTRAL = "neutral"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,9 +58,20 @@ def _parser() -> argparse.ArgumentParser:
     store = argparse.ArgumentParser(add_help=False)
     store.add_argument("--store", type=Path, default=DEFAULT_STORE, metavar="FILE", help="results (%(default)s)")
 
-    run = actions.add_parser("run", parents=[store], help="run an experiment, or go on with it")
-    run.add_argument("experiment", choices=[*EXPERIMENTS, _ALL], metavar="EXPERIMENT", help=_experiments_help())
-    run.add_argument("--cohort", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
+    run = actions.add_parser("run", help="run an experiment, or go on with it")
+    run.add_argument(
+        "experiment", choices=[*EXPERIMENTS, _NEUTRAL, _ALL], metavar="EXPERIMENT", help=_experiments_help()
+    )
+    run.add_argument(
+        "--store", type=Path, metavar="FILE", help=f"results ({DEFAULT_STORE}; of {_NEUTRAL}: {NEUTRAL_STORE})"
+    )
+    run.add_argument(
+        "--folder", type=Path, metavar="DIR", help=f"{_NEUTRAL}: copy of slds-lmu/paper_2023_survival_benchmark"
+    )
+    run.add_argument("--folds", type=int, metavar="N", help=f"{_NEUTRAL}: only the first N stored folds of each task")
+    run.add_argument(
+        "--cohort", action="append", default=[], metavar="NAME", help="only this cohort or task; may be repeated"
+    )
     run.add_argument("--method", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
     run.add_argument("--jobs", type=int, default=1, metavar="N", help="jobs at once (%(default)s); -1 for all cores")
     run.add_argument("--backend", default="loky", help="backend of joblib (%(default)s)")
@@ -70,6 +90,19 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write")
         one.add_argument("--reference", metavar="METHOD", help="what others are compared with; the first of ours")
         one.set_defaults(action=action)
+
+    table = actions.add_parser("table", help=f"write the page of {_NEUTRAL} with its picture")
+    table.add_argument("experiment", choices=[_NEUTRAL], metavar="EXPERIMENT", help=_NEUTRAL)
+    table.add_argument(
+        "--store", type=Path, default=NEUTRAL_STORE, metavar="FILE", help="results of ours (%(default)s)"
+    )
+    table.add_argument(
+        "--folder", type=Path, required=True, metavar="DIR", help="copy of slds-lmu/paper_2023_survival_benchmark"
+    )
+    table.add_argument(
+        "--out", type=Path, default=Path("docs/benchmarks"), metavar="DIR", help="where to write (%(default)s)"
+    )
+    table.set_defaults(action=_neutral_page)
     return parser
 
 
@@ -77,38 +110,81 @@ def _experiments_help() -> str:
     from neuralsurv_bench.experiments import EXPERIMENTS
 
     known = "; ".join(f"{one.name}: {one.title}" for one in EXPERIMENTS.values())
-    return f"{known}; {_ALL}: one after the other"
+    return (
+        f"{known}; {_NEUTRAL}: the default model on the folds of a neutral comparison study; {_ALL}: one after the "
+        f"other, without {_NEUTRAL}"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
     import joblib
 
+    from neuralsurv.errors import InputError
+    from neuralsurv_bench.store import Store
+
+    neutral = options.experiment == _NEUTRAL
+    if neutral and options.method:
+        raise InputError(f"--method is not an option of {_NEUTRAL}, which runs the default model alone; leave it out.")
+    if neutral and options.folder is None:
+        raise InputError(f"{_NEUTRAL} needs --folder, a copy of slds-lmu/paper_2023_survival_benchmark.")
+    if not neutral and (options.folder is not None or options.folds is not None):
+        raise InputError(f"--folder and --folds are options of {_NEUTRAL} only; leave them out.")
+    path = options.store or (NEUTRAL_STORE if neutral else DEFAULT_STORE)
+    with Store(path) as store, joblib.parallel_config(options.backend, n_jobs=options.jobs):
+        return _run_neutral(options, store) if neutral else _run_experiments(options, store)
+
+
+def _run_experiments(options: argparse.Namespace, store: Store) -> int:
     from neuralsurv_bench.experiments import EXPERIMENTS, jobs_of
     from neuralsurv_bench.jobs import execute
     from neuralsurv_bench.methods.registry import METHODS
     from neuralsurv_bench.runner import run
-    from neuralsurv_bench.store import Store
 
     chosen = list(EXPERIMENTS.values()) if options.experiment == _ALL else [EXPERIMENTS[options.experiment]]
     began = time.monotonic()
-    with Store(options.store) as store, joblib.parallel_config(options.backend, n_jobs=options.jobs):
-        for experiment in chosen:
-            jobs = jobs_of(experiment, METHODS, only_cohorts=options.cohort, only_methods=options.method)
-            limit = options.limit_minutes
-            summary = run(
-                jobs,
-                execute,
-                store,
-                title=experiment.name,
-                alone=experiment.alone,
-                retry_failed=options.retry_failed,
-                limit_seconds=None if limit is None else 60 * limit - (time.monotonic() - began),
-            )
-            print(
-                f"{experiment.name}: {summary.finished} finished, {summary.failed} failed, {summary.before} were there "
-                f"before, {summary.left} left"
-            )
+    for experiment in chosen:
+        jobs = jobs_of(experiment, METHODS, only_cohorts=options.cohort, only_methods=options.method)
+        limit = options.limit_minutes
+        summary = run(
+            jobs,
+            execute,
+            store,
+            title=experiment.name,
+            alone=experiment.alone,
+            retry_failed=options.retry_failed,
+            limit_seconds=None if limit is None else 60 * limit - (time.monotonic() - began),
+        )
+        print(_in_words(experiment.name, summary))
     return 0
+
+
+def _run_neutral(options: argparse.Namespace, store: Store) -> int:
+    from neuralsurv_bench.neutral.fold_jobs import execute_fold, fold_jobs
+    from neuralsurv_bench.neutral.folder import StudyFolder
+    from neuralsurv_bench.neutral.reproduction import check_reproduction
+    from neuralsurv_bench.runner import run
+
+    folder = StudyFolder(options.folder)
+    jobs = fold_jobs(folder, only_tasks=options.cohort, folds=options.folds)
+    # Before anything is run: a score that cannot be compared is not worth the time.
+    print(check_reproduction(folder).sentence())
+    summary = run(
+        jobs,
+        execute_fold,
+        store,
+        title=_NEUTRAL,
+        retry_failed=options.retry_failed,
+        limit_seconds=None if options.limit_minutes is None else 60 * options.limit_minutes,
+    )
+    print(_in_words(_NEUTRAL, summary))
+    return 0
+
+
+def _in_words(experiment: str, summary: Summary) -> str:
+    return (
+        f"{experiment}: {summary.finished} finished, {summary.failed} failed, {summary.before} were there before, "
+        f"{summary.left} left"
+    )
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -149,5 +225,16 @@ def _figures(options: argparse.Namespace) -> int:
 
     with Store(options.store) as store:
         for path in write_figures(store, METHODS, options.out, options.reference):
+            print(path)
+    return 0
+
+
+def _neutral_page(options: argparse.Namespace) -> int:
+    from neuralsurv_bench.neutral.folder import StudyFolder
+    from neuralsurv_bench.neutral.page import write_page
+    from neuralsurv_bench.store import Store
+
+    with Store(options.store) as store:
+        for path in write_page(store, StudyFolder(options.folder), options.out):
             print(path)
     return 0

@@ -198,11 +198,36 @@ def rank_methods(
     ranks = signed.rank(axis=1).mean().sort_values(kind="stable")
     number = len(everywhere)
     quantile = stats.studentized_range.ppf(1 - alpha, number, np.inf) / math.sqrt(2)
-    critical = quantile * math.sqrt(number * (number + 1) / (6 * len(means)))
+    critical = quantile * _rank_error(number, len(means))
     friedman = stats.friedmanchisquare(*(means[name] for name in everywhere))
     return Ranking(
         tuple(ranks.index), tuple(ranks), float(critical), float(friedman.pvalue), len(means), left_out, len(common)
     )
+
+
+def bonferroni_dunn(methods: int, cohorts: int, alpha: float = 0.05) -> float:
+    """Return the critical difference between the average ranks of one control and of any other method (Demšar 2006).
+
+    It is smaller than Nemenyi's, because fewer pairs are compared.
+
+    Parameters
+    ----------
+    methods, cohorts : int
+        Number of ranked methods, the control included, and of blocks.
+    alpha : float
+        Level of all comparisons with the control together.
+
+    Examples
+    --------
+    >>> round(bonferroni_dunn(methods=4, cohorts=14), 3)
+    1.168
+    """
+    return float(stats.norm.ppf(1 - alpha / (2 * (methods - 1))) * _rank_error(methods, cohorts))
+
+
+def _rank_error(methods: int, cohorts: int) -> float:
+    """Return the standard deviation of the difference of two average ranks if all methods are alike."""
+    return math.sqrt(methods * (methods + 1) / (6 * cohorts))
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,14 @@ from neuralsurv_bench.store import Record, Store
 
 OTHERS_SHOWN = 2
 # Told apart by people who see no red or no green (Okabe and Ito).
-_OURS = "#0072B2"
-_OTHERS = ("#D55E00", "#009E73")
+OUR_COLOUR = "#0072B2"
+OTHER_COLOURS = ("#D55E00", "#009E73")
 # Only how these two groups are drawn, in the order of their truth; the curves themselves come from the store.
 _GROUP_STYLES = ("-", "--")
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """Return matplotlib's pyplot, drawing without a screen."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -77,14 +78,15 @@ def write_figures(
         drawn[f"ranks_{metric.name}"] = draw_ranks(ranking, metric)
         if ours in frame.columns:
             drawn[f"differences_{metric.name}"] = draw_differences(paired_differences(frame, ours), metric, ours)
-    paths = []
-    for name, figure in drawn.items():
-        path = folder / f"{name}.png"
-        # Without the date and the version that matplotlib would write, the same results give the same file.
-        figure.savefig(path, dpi=150, bbox_inches="tight", metadata={"Software": None})
-        _pyplot().close(figure)
-        paths.append(path)
-    return paths
+    return [save_figure(figure, folder / f"{name}.png") for name, figure in drawn.items()]
+
+
+def save_figure(figure: Any, path: Path) -> Path:
+    """Write a figure, close it and return the file."""
+    # Without the date and the version that matplotlib would write, the same results give the same file.
+    figure.savefig(path, dpi=150, bbox_inches="tight", metadata={"Software": None})
+    pyplot().close(figure)
+    return path
 
 
 def best_others(results: Results, ours: str, setting: str) -> list[tuple[Method, float]]:
@@ -99,7 +101,7 @@ def best_others(results: Results, ours: str, setting: str) -> list[tuple[Method,
 
 def draw_synthetic(records: Sequence[Record], methods: Mapping[str, Method], ours: str) -> Any:
     """Draw, for each size, the true curve, ours with its band, and the two best others by IBS; return the figure."""
-    plt = _pyplot()
+    plt = pyplot()
     results = Results(records, methods)
     sizes = published.columns("synthetic")
     figure, axes = plt.subplots(1, len(sizes), figsize=(4 * len(sizes), 3.6), sharey=True, squeeze=False)
@@ -107,9 +109,9 @@ def draw_synthetic(records: Sequence[Record], methods: Mapping[str, Method], our
         setting = size_setting(size)
         own = methods[ours]
         own_score = results.summary(own, "fair", BRIER, SYNTHETIC, setting).mean
-        shown = [] if own_score is None else [(own, own_score, _OURS)]
+        shown = [] if own_score is None else [(own, own_score, OUR_COLOUR)]
         others = best_others(results, ours, setting)
-        shown += [(method, score, colour) for (method, score), colour in zip(others, _OTHERS, strict=False)]
+        shown += [(method, score, colour) for (method, score), colour in zip(others, OTHER_COLOURS, strict=False)]
         for method, score, colour in shown:
             curves = results.of(method, "fair", SYNTHETIC, setting)[0].details["curves"]
             for group, style in zip(curves["groups"], _GROUP_STYLES, strict=True):
@@ -130,19 +132,21 @@ def draw_synthetic(records: Sequence[Record], methods: Mapping[str, Method], our
 
 def draw_ranks(ranking: Ranking, metric: Metric) -> Any:
     """Draw the average ranks, with bars over methods that cannot be told apart; return the figure."""
-    plt = _pyplot()
+    plt = pyplot()
     number, groups = len(ranking.methods), ranking.groups()
     figure, ax = plt.subplots(figsize=(8, 1.2 + 0.22 * number + 0.12 * len(groups)))
     for place, (method, rank) in enumerate(zip(ranking.methods, ranking.ranks, strict=True)):
         ax.plot([rank, rank], [0, -1 - place], color="0.75", linewidth=0.8, zorder=1)
-        ax.plot(rank, -1 - place, "o", color=_OURS, markersize=4, zorder=2)
+        ax.plot(rank, -1 - place, "o", color=OUR_COLOUR, markersize=4, zorder=2)
         ax.annotate(f" {method}, {rank:.2f}", (rank, -1 - place), va="center", fontsize=8)
     for level, (first, last) in enumerate(groups):
         height = 0.6 + 0.5 * level
         ax.plot([ranking.ranks[first], ranking.ranks[last]], [height, height], color="black", linewidth=3)
     top = 1.2 + 0.5 * len(groups)
-    ax.plot([1, 1 + ranking.critical_difference], [top, top], color=_OTHERS[0], linewidth=2)
-    ax.annotate(f"critical difference {ranking.critical_difference:.2f}", (1, top + 0.25), fontsize=8, color=_OTHERS[0])
+    ax.plot([1, 1 + ranking.critical_difference], [top, top], color=OTHER_COLOURS[0], linewidth=2)
+    ax.annotate(
+        f"critical difference {ranking.critical_difference:.2f}", (1, top + 0.25), fontsize=8, color=OTHER_COLOURS[0]
+    )
     ax.set(xlim=(0.8, max(number, 1 + ranking.critical_difference) + 0.5), ylim=(-number - 1, top + 1.2), yticks=[])
     ax.set_xlabel(f"average rank by {metric.title} over {ranking.cohorts} cohorts; 1 is best")
     for side in ("left", "right", "top"):
@@ -152,15 +156,15 @@ def draw_ranks(ranking: Ranking, metric: Metric) -> Any:
 
 def draw_differences(differences: Sequence[PairedDifference], metric: Metric, reference: str) -> Any:
     """Draw the paired differences averaged over cohorts with their intervals; return the figure."""
-    plt = _pyplot()
+    plt = pyplot()
     averages = [one for one in differences if one.cohort == ALL_COHORTS] or list(differences)
     table = pd.DataFrame([(one.method, one.mean, one.lower, one.upper) for one in averages])
     table = table.sort_values(1, ascending=bool(metric.higher_is_better))
     figure, ax = plt.subplots(figsize=(7, 1 + 0.25 * len(table)))
     for place, (_, mean, lower, upper) in enumerate(table.itertuples(index=False)):
         if not math.isnan(lower):
-            ax.plot([lower, upper], [place, place], color=_OURS, linewidth=1.5)
-        ax.plot(mean, place, "o", color=_OURS, markersize=4)
+            ax.plot([lower, upper], [place, place], color=OUR_COLOUR, linewidth=1.5)
+        ax.plot(mean, place, "o", color=OUR_COLOUR, markersize=4)
     ax.axvline(0, color="0.5", linewidth=0.8)
     ax.set_yticks(range(len(table)), table[0], fontsize=8)
     ax.set_xlabel(f"{metric.title}: method minus {reference}, mean over cohorts with 95 % interval")

@@ -7,9 +7,9 @@ import random
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -21,7 +21,7 @@ from neuralsurv_bench.experiments import Job
 from neuralsurv_bench.methods.interface import Fitted, Floats, Method, Settings, Split, Variant
 from neuralsurv_bench.methods.neuralsurv_default import default_method
 from neuralsurv_bench.methods.neuralsurv_paper import paper_method
-from neuralsurv_bench.store import Record
+from neuralsurv_bench.store import Key, Record
 from neuralsurv_bench.threads import one_thread
 
 # Level of the band in the synthetic figure, and at how many times its curves are kept.
@@ -50,12 +50,25 @@ class HasBand(Protocol):
 
 
 def execute(job: Job) -> Record:
-    """Do a job and return its record; an error becomes a record that says what went wrong."""
+    """Do a job and return its record."""
+    return record_of(job.key, partial(_work, job))
+
+
+def record_of(key: Key, work: Callable[[dict[str, Any]], None]) -> Record:
+    """Return the record of some work, done in one thread; an error becomes a record that says what went wrong.
+
+    Parameters
+    ----------
+    key : Key
+        The job.
+    work : callable
+        Does it, and writes what it finds into a dict with the names of the fields of `Record`, as soon as it has it.
+    """
     result: dict[str, Any] = {"details": {}}
     with one_thread(), warnings.catch_warnings(record=True) as complaints:
         warnings.simplefilter("always")
         try:
-            _work(job, result)
+            work(result)
             result["status"] = "finished"
         # Whatever a method of another package raises is a result of the benchmark.
         except Exception as error:
@@ -65,13 +78,13 @@ def execute(job: Job) -> Record:
     if said:
         result["details"]["warnings"] = list(said)[:_MOST_WARNINGS]
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    return Record(job.key, environment=environment(), date=date, **result)
+    return Record(key, environment=environment(), date=date, **result)
 
 
 def _work(job: Job, result: dict[str, Any]) -> None:
     split, method = split_of(job), method_of(job)
     settings = Settings(variant=cast(Variant, job.key.variant), hidden=job.hidden, seed=job.key.seed)
-    _seed(job.key.seed)
+    seed_generators(job.key.seed)
     began, processor_began = time.perf_counter(), time.process_time()
     fitted = method.fit(split, settings)
     fitted_at = time.perf_counter()
@@ -151,7 +164,8 @@ def _synthetic(rows: int) -> protocol.Synthetic:
     return protocol.synthetic(rows)
 
 
-def _seed(seed: int) -> None:
+def seed_generators(seed: int) -> None:
+    """Seed the global generators of Python, numpy and torch."""
     random.seed(seed)
     # Packages that know no other generator draw from this one.
     np.random.seed(seed)  # noqa: NPY002

@@ -265,7 +265,7 @@ def write_tables(store: Store, methods: Methods, folder: Path, reference: str | 
         tables = list(build(records, methods))
         head = f"# {name}: {EXPERIMENTS[name].title}\n\n{provenance(records)}\n\n"
         for suffix, text in (
-            (".md", head + "\n".join(map(to_markdown, _notes_once(tables))) + _failures(records)),
+            (".md", head + "\n".join(map(to_markdown, _notes_once(tables))) + failure_list(records)),
             (".tex", "\n".join(map(to_latex, tables))),
         ):
             path = folder / f"{name}{suffix}"
@@ -284,6 +284,11 @@ def _notes_once(tables: Sequence[Table]) -> Iterator[Table]:
 
 def provenance(records: Sequence[Record]) -> str:
     """Return a paragraph with number and dates of the jobs, versions, machine, and the source of published figures."""
+    return f"{run_conditions(records)} Published figures: {published.source()}"
+
+
+def run_conditions(records: Sequence[Record]) -> str:
+    """Return number and dates of the jobs, versions and machine, in sentences."""
     dates = sorted(record.date[:10] for record in records)
     failed = sum(record.status == "failed" for record in records)
     kinds = {str(record.environment): record.environment for record in records}
@@ -297,10 +302,10 @@ def provenance(records: Sequence[Record]) -> str:
             f"Python {environment.get('python')}, {packages}; {machine.get('processor')}, {machine.get('cores')} "
             f"cores, {machine.get('memory_gib')} GiB, {machine.get('system')}."
         )
-    return " ".join([*lines, f"Published figures: {published.source()}"])
+    return " ".join(lines)
 
 
-def _failures(records: Sequence[Record]) -> str:
+def failure_list(records: Sequence[Record]) -> str:
     """Return a list of the errors behind failed jobs, alike ones counted together."""
     counts: dict[tuple[str, str, str], int] = {}
     for record in records:
