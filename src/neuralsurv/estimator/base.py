@@ -238,7 +238,7 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
     def summary(self) -> Summary:
         """Return what was fitted and how it went, as text (``print``) or a table in a notebook."""
         check_is_fitted(self)
-        return summarise(self)
+        return summarise(self.fitted_, type(self).__name__)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted model to one file; :func:`neuralsurv.load` opens it.

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from neuralsurv.estimator.fitted import Fitted
 from neuralsurv.names import printable
-
-if TYPE_CHECKING:
-    from neuralsurv.estimator.base import SurvivalEstimator
 
 
 @dataclass(frozen=True)
@@ -50,11 +47,19 @@ class Summary:
         return f"<table>{''.join(cells)}</table>{warnings}"
 
 
-def summarise(model: SurvivalEstimator) -> Summary:
-    """Collect the summary of a fitted model."""
-    found, posterior = model.diagnostics_, model.posterior_
+def summarise(fitted: Fitted, estimator: str) -> Summary:
+    """Return the summary of a fitted model.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        What the fit left behind.
+    estimator : str
+        Name of the class that was fitted.
+    """
+    found, posterior, encoding = fitted.diagnostics, fitted.posterior, fitted.encoding
     low, high = posterior.phi.interval(0.9)
-    data = model.training_
+    data = fitted.training
     state = "converged" if found.converged else "interrupted" if found.interrupted else "not converged"
     # Of exact draws it is the state of the chains.
     search = f" ({state})" if not found.sampling else ""
@@ -62,9 +67,9 @@ def summarise(model: SurvivalEstimator) -> Summary:
         ("Data", "rows", f"{data['rows']:,.0f}"),
         ("Data", "events", f"{data['events']:,.0f} ({data['events'] / data['rows']:.0%})"),
         ("Data", "rows with late entry", f"{data['truncated']:,.0f}"),
-        ("Data", "covariates", f"{model.n_features_in_} ({len(model.encoding_.outputs)} after encoding)"),
-        ("Data", "last training time", f"{model.time_scale_:g}"),
-        ("Model", "estimator", type(model).__name__),
+        ("Data", "covariates", f"{len(encoding.columns)} ({len(encoding.outputs)} after encoding)"),
+        ("Data", "last training time", f"{fitted.time_scale:g}"),
+        ("Model", "estimator", estimator),
         ("Model", "network", posterior.network.architecture),
         ("Model", "weights", f"{posterior.network.size:,}"),
         ("Model", "rho", f"{posterior.rho:g}"),
@@ -76,7 +81,7 @@ def summarise(model: SurvivalEstimator) -> Summary:
     if found.scales:
         rows += [
             ("Fit", "settings of the scales tried", f"{found.sweeps}{search}"),
-            ("Fit", "ELBO and log hyper-prior", f"{model.elbo_[-1]:.3f}"),
+            ("Fit", "ELBO and log hyper-prior", f"{fitted.trace[-1]:.3f}"),
             *(("Posterior", f"scale of the {name}", f"{scale:.3f}") for name, scale in found.scales.items()),
             ("Posterior", "settings averaged over", str(found.settings)),
         ]
@@ -88,7 +93,7 @@ def summarise(model: SurvivalEstimator) -> Summary:
         rows += [
             ("Fit", "mode, objective of each start", objectives),
             ("Fit", "variational sweeps", f"{found.sweeps}{search}"),
-            ("Fit", "ELBO", f"{model.elbo_[-1]:.3f}"),
+            ("Fit", "ELBO", f"{fitted.trace[-1]:.3f}"),
             ("Posterior", "phi, mean [90% interval]", phi),
             ("Posterior", "latent points", f"{found.latent_points:.1f} ({found.latent_share:.0%} of all points)"),
         ]
