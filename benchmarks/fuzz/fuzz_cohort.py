@@ -85,7 +85,11 @@ def read_only(recipe: Recipe) -> dict[str, int]:
         if subject is not None:
             check_episodes(subject[present], checked.entry, checked.time, checked.event)
         encoding = Encoding.fit(
-            frame, checked.risk_weight(), standardise=recipe["settings"].get("standardise", True), like=X
+            frame,
+            checked.risk_weight(),
+            events=checked.event_weight(),
+            standardise=recipe["settings"].get("standardise", True),
+            like=X,
         )
         encoding.check_flat()
         x = encoding.transform(frame)

@@ -88,6 +88,49 @@ def test_a_rare_value_leaves_the_curve_near_the_others_and_widens_the_band(rows,
     assert np.mean((high - low) / (upper - lower)) > 1.0
 
 
+def with_rare_value(rows, count, kind, who):
+    """A cohort in which the value "B" (or 1) is held by just those rows whose outcomes are the most extreme."""
+    table, rng = cohort(rows, seed=[rows, 3])
+    ordered = (
+        table[table.died].sort_values("time").index if who == "earliest" else table.sort_values("time").index[::-1]
+    )
+    usual, rare = (0.0, 1.0) if kind == "number" else ("A", "B")
+    values = rng.choice(["A", "C"], rows).astype(object) if kind == "level of three" else np.full(rows, usual, object)
+    values[ordered[:count]] = rare
+    table.insert(0, "extra", pd.Series(values).infer_objects())
+    return table, usual, rare
+
+
+@pytest.mark.parametrize("who", ["earliest", "latest"])
+@pytest.mark.parametrize("kind", ["level of two", "level of three", "number"])
+@pytest.mark.parametrize(("rows", "count"), [(100, 1), (100, 3), (400, 2), (400, 5), (1000, 3)])
+def test_a_rare_value_whose_few_rows_have_extreme_outcomes(rows, count, kind, who):
+    """Three of 400 rows, the three earliest deaths, used to give S = 0.1 [0.0, 0.5] in place of 0.8 [0.7, 0.8]."""
+    table, usual, rare = with_rare_value(rows, count, kind, who)
+    model = NeuralSurv(random_state=0, draws=400).fit(table, time="time", event="died")
+    people = table[table.extra == usual].drop(columns=["time", "died"]).head(6)
+    middle = np.quantile(table.time[table.died], 0.5)
+    before, found = (model.predict_survival(people.assign(extra=value), [middle]) for value in (usual, rare))
+    (low, high), (lower, upper) = found.interval(0.9), before.interval(0.9)
+    wider = (high - low).to_numpy() / (upper - lower).to_numpy()
+    if who == "earliest":
+        assert wider.mean() > 1.0
+    assert np.mean(np.diff(ends(log_risk(found))[1:], axis=0) / np.diff(ends(log_risk(before))[1:], axis=0)) > 1.0
+    # At most a factor of five in the cumulative hazard; five rows are the first that may have more.
+    if count < 5:
+        assert np.abs(np.log(np.log(found.mean) / np.log(before.mean))).to_numpy().max() < np.log(5)
+        assert who == "latest" or ((wider > 1.0) & (lower <= high).to_numpy()).all()
+
+
+def test_a_value_with_enough_events_is_believed():
+    table, usual, rare = with_rare_value(400, 12, "level of two", "earliest")
+    model = NeuralSurv(random_state=0, draws=400).fit(table, time="time", event="died")
+    person = table[table.extra == usual].drop(columns=["time", "died"]).head(1)
+    middle = np.quantile(table.time[table.died], 0.5)
+    assert model.predict_survival(person, [middle]).mean.iloc[0, 0] > 0.6
+    assert model.predict_survival(person.assign(extra=rare), [middle]).mean.iloc[0, 0] < 0.05
+
+
 def test_lung_with_one_gap_in_167():
     """One missing value among all rows used to put a person 13 standard deviations out, at S = 0.00003."""
     table, _ = cohort(167, seed=5)
@@ -194,6 +237,20 @@ def test_the_same_encoding_whether_rows_are_cut_or_not():
     pieces = NeuralSurv(random_state=0).fit(cut, time="time", event="died", entry="entry").encoding_
     assert whole.columns == pieces.columns
     np.testing.assert_array_equal(whole.scale, pieces.scale)
+
+
+@pytest.mark.parametrize(
+    ("rare", "dead", "shown"), [(1, 1, 1), (2, 0, 1), (3, 3, 3), (8, 6, 6), (20, 4, 10), (40, 20, 20)]
+)
+def test_scale_of_a_value_with_few_events(rare, dead, shown):
+    """The events at the rarer value count as they were observed, or as they are expected if these are more."""
+    rows = np.arange(400)
+    flag, died = rows < rare, (rows < dead) | (rows >= 200 + dead)
+    frame = pd.DataFrame({"number": 10 - 30.0 * flag, "text": np.where(flag, "no", "yes"), "other": rows})
+    scale = Encoding.fit(frame, np.ones(400), events=died.astype(float)).scale
+    expected = max(0.25 * max(1.0, 10 / shown), np.sqrt(rare / 400 * (1 - rare / 400)))
+    np.testing.assert_allclose(scale[:2], [30 * expected, expected])
+    np.testing.assert_allclose(scale[2], rows.std())
 
 
 @pytest.mark.parametrize("share", [0.5, 0.3, 0.1, 0.05, 0.01])

@@ -5,7 +5,6 @@ Everything is learned from the training rows and kept as plain data, so that it 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data.column_moments import column_moments
+from neuralsurv.data.column_moments import EVENTS_FOR_EFFECT, column_moments
 from neuralsurv.data.columns import Column, places, read_column
 from neuralsurv.data.frames import as_frame, part_columns
 from neuralsurv.data.imputation import imputed_values
@@ -23,9 +22,6 @@ from neuralsurv.errors import InputError
 
 # Encoded values beyond this are refused: products of two of them, and sums of those, must stay finite.
 _FARTHEST = 1e100
-# A missing value gets an indicator where about this many events are expected among the rows that have it, by the rule
-# of thumb of ten events per variable; with fewer it would fit the outcomes of a handful of rows.
-_EVENTS_FOR_INDICATOR = 10.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Encoding:
         The input columns, in order.
     center, scale : ndarray of shape (p,)
         Weighted mean and spread of each encoded column in training; the spread of a column of two values is at least a
-        quarter of their distance. The mean is imputed for a missing value of a training row.
+        quarter of their distance, and larger where the rarer has few events. The mean is imputed for a missing value of a training row.
     standardise : bool
         Whether the mean is subtracted and the result divided by the spread.
     container, parts : str, tuple of str
@@ -99,7 +95,13 @@ class Encoding:
 
     @classmethod
     def fit(
-        cls, X: Any, weight: np.ndarray, *, events: float = math.inf, standardise: bool = True, like: Any = None
+        cls,
+        X: Any,
+        weight: np.ndarray,
+        *,
+        events: np.ndarray | None = None,
+        standardise: bool = True,
+        like: Any = None,
     ) -> Encoding:
         """Learn the encoding from training rows.
 
@@ -109,8 +111,9 @@ class Encoding:
             Covariates.
         weight : ndarray of shape (N,)
             How much each row counts in means and spreads.
-        events : float
-            Total weight of the events, which decides whether a column has enough missing values for an indicator.
+        events : ndarray of shape (N,), optional
+            Weight of the event of each row, 0 without one. It decides whether a column has enough missing values for an
+            indicator, and how far the scale of a rare value is enlarged; neither if not given.
         standardise : bool
             Whether to center and scale; if not, missing values are still imputed.
         like : optional
@@ -130,11 +133,11 @@ class Encoding:
             Column.learn(frame.iloc[:, k], values[k], name, owner.get(name, "")) for k, name in enumerate(names)
         )
         raw = np.hstack([column.encode(one) for one, column in zip(values, columns, strict=True)])
-        center, scale = column_moments(raw, weight)
+        center, scale = column_moments(raw, weight, events)
         is_array = np.repeat([c.kind == "array" for c in columns], [c.width for c in columns])
         center, scale = np.where(is_array, 0.0, center), np.where(is_array, 1.0, scale)
         whole = cls(columns, center, scale, bool(standardise), container, tuple(parts))
-        return whole.without_rare_gaps(events)
+        return whole if events is None else whole.without_rare_gaps(float(events.sum()))
 
     def without_rare_gaps(self, events: float) -> Encoding:
         """Return the encoding without indicators of missing values that are too rare to learn from.
@@ -145,7 +148,7 @@ class Encoding:
         kept, columns = [], []
         for column, place in zip(self.columns, places(self.columns), strict=True):
             own = list(range(place.start, place.stop))
-            if column.has_missing and self.center[own[-1]] < _EVENTS_FOR_INDICATOR / events:
+            if column.has_missing and self.center[own[-1]] < EVENTS_FOR_EFFECT / events:
                 column = replace(column, gap_indicator=False)
                 own.pop()
             columns.append(column)

@@ -243,9 +243,9 @@ class Outcome:
         """Return the outcome of the given rows."""
         return Outcome(self.time[rows], self.event[rows], self.entry[rows], self.weight[rows])
 
-    def event_weight(self) -> float:
-        """Return the total weight of the events."""
-        return float(self.weight[self.event].sum())
+    def event_weight(self) -> np.ndarray:
+        """Return the weight of the event of each row, 0 without one."""
+        return np.where(self.event, self.weight, 0.0)
 
     def risk_weight(self) -> np.ndarray:
         """Return how much each row counts when covariates are averaged: weight × events while it was at risk.

@@ -199,7 +199,7 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
                 "rows": len(outcome),
                 "events": int(event.sum()),
                 "truncated": int((outcome.entry > 0).sum()),
-                "weighted_events": outcome.event_weight(),
+                "weighted_events": float(outcome.weight[event].sum()),
             },
             roles=roles,
             named=_has_names(X, frame),

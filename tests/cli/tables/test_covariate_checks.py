@@ -56,7 +56,7 @@ def test_remarks_on_columns_that_look_odd():
 def test_description_of_columns():
     frame = pd.DataFrame({"age": [1.0, 2.0, np.nan], "arm": ["a", "b", "a"], "site": ["p", "q", "r"]})
     rows = described(Encoding.fit(frame, np.ones(3)).columns, frame)
-    few = described(Encoding.fit(frame, np.ones(3), events=3.0).columns, frame)
+    few = described(Encoding.fit(frame, np.ones(3), events=np.ones(3)).columns, frame)
     assert few[0] == ("age", "number", "1 (33%)", "scaled; gaps filled with the mean; too few for an indicator")
     assert rows == [
         ("age", "number", "1 (33%)", "scaled; gaps filled with the mean and marked by an indicator"),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data.column_moments import bounded_spread, scale_of
+from neuralsurv.data.column_moments import bounded_spread, events_at_rarer, scale_of
 from neuralsurv.data.columns import (
     Column,
     in_order_of,
@@ -270,18 +270,24 @@ class Moments:
     weight, mean, squares : ndarray of shape (p,)
         Total weight of the values that are there, their mean, and the weighted sum of squared distances from it; the
         values are seen from the middle of their range, with it as the unit.
+    events, event_sum : ndarray of shape (p,)
+        Weight of the events of rows whose value is there, and the sum of the values at them.
     """
 
     weight: np.ndarray
     mean: np.ndarray
     squares: np.ndarray
+    events: np.ndarray
+    event_sum: np.ndarray
 
     def __add__(self, other: Moments) -> Moments:
         """Return the moments of both parts."""
         weight = self.weight + other.weight
         share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
         gap = other.mean - self.mean
-        return Moments(weight, self.mean + gap * share, self.squares + other.squares + gap**2 * self.weight * share)
+        squares = self.squares + other.squares + gap**2 * self.weight * share
+        events, event_sum = self.events + other.events, self.event_sum + other.event_sum
+        return Moments(weight, self.mean + gap * share, squares, events, event_sum)
 
 
 class MomentAccumulator:
@@ -300,7 +306,7 @@ class MomentAccumulator:
         self._low, self._high = ranges[:, 0], ranges[:, 1]
         self._middle = self._low / 2 + self._high / 2
         self._exponent = np.frexp(self._high / 2 - self._low / 2)[1]
-        self.found = Moments(*np.zeros((3, len(ranges))))
+        self.found = Moments(*np.zeros((5, len(ranges))))
 
     def add(self, covariates: pd.DataFrame, outcome: Outcome) -> None:
         """Add the rows of one chunk."""
@@ -320,7 +326,9 @@ class MomentAccumulator:
         each = np.where(there, weight[:, None], 0.0)
         total = each.sum(0)
         mean = np.divide((each * values).sum(0), total, out=np.zeros_like(total), where=total > 0)
-        self.found += Moments(total, mean, (each * (values - mean) ** 2).sum(0))
+        squares = (each * (values - mean) ** 2).sum(0)
+        events = np.where(there, outcome.event_weight()[:, None], 0.0)
+        self.found += Moments(total, mean, squares, events.sum(0), (events * values).sum(0))
 
     def encoding(self, moments: Moments, *, standardise: bool) -> Encoding:
         """Return the encoding for the moments of all rows."""
@@ -329,7 +337,8 @@ class MomentAccumulator:
         ends = np.stack([np.ldexp(end - self._middle, -self._exponent) for end in (self._low, self._high)])
         # As in memory: a column that only varies among rows that were never at risk at an event has its range.
         spread = np.where(spread > 1e-12, spread, np.abs(ends - moments.mean).max(0))
-        spread = bounded_spread(spread, moments.mean, ends[1])
+        shown = events_at_rarer(moments.mean, ends[1], moments.events, moments.event_sum)
+        spread = bounded_spread(spread, moments.mean, ends[1], shown)
         scale = scale_of(spread, self._exponent)
         center = self._middle + np.ldexp(moments.mean, self._exponent)
         whole = Encoding(self._columns, center, scale, bool(standardise))
