@@ -23,6 +23,7 @@ from neuralsurv.data.columns import (
     refuse_uninformative,
 )
 from neuralsurv.data.features import Encoding, refuse_repeated
+from neuralsurv.data.missing_codes import CodeCounts, MissingCode
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.stream.time_counts import TimeCounts
 from neuralsurv.errors import InputError
@@ -54,6 +55,8 @@ class ColumnFacts:
         Rows with and without a value.
     whole : bool
         Whether all numbers so far are whole.
+    codes : CodeCounts
+        Numbers that could be codes for missing values.
     """
 
     name: str
@@ -65,6 +68,7 @@ class ColumnFacts:
     present: int = 0
     missing: int = 0
     whole: bool = True
+    codes: CodeCounts = CodeCounts()
 
     @classmethod
     def of(cls, series: pd.Series, name: str) -> ColumnFacts:
@@ -82,7 +86,8 @@ class ColumnFacts:
             return facts
         if kind_of(values) == "number":
             whole = bool((present == np.floor(present)).all())
-            return replace(facts, kind="number", low=float(present.min()), high=float(present.max()), whole=whole)
+            low, high = float(present.min()), float(present.max())
+            return replace(facts, kind="number", low=low, high=high, whole=whole, codes=CodeCounts.of(series))
         order = tuple(map(str, series.cat.categories)) if isinstance(series.dtype, pd.CategoricalDtype) else None
         return replace(facts, kind="category", levels=tuple(sorted(set(present.tolist()))), order=order)
 
@@ -117,6 +122,7 @@ class ColumnFacts:
             self.present + other.present,
             self.missing + other.missing,
             self.whole and other.whole,
+            self.codes + other.codes,
         )
 
     def column(self) -> Column:
@@ -189,6 +195,10 @@ class Survey:
             self.times + other.times,
             tuple(both) or self.columns or other.columns,
         )
+
+    def missing_codes(self) -> list[MissingCode]:
+        """Return the values of the covariates that look like codes for missing ones."""
+        return [found for column in self.columns for found in column.codes.codes(column.name)]
 
     def check_fittable(self) -> None:
         """Refuse a cohort from which no hazard can be learned."""
