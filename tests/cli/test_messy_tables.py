@@ -62,6 +62,13 @@ def test_the_codes_of_r(lung, folder):
     assert note in ended.err
     assert note in run("evaluate", "lung.csv", *EVENT, "--folds", 2, "--json", *QUICK).json["notes"]
     assert note in run("report", "m.neuralsurv", "lung.csv", "--out", "r.html", "--json").json["notes"]
+    for command in (
+        ("fit", "lung.csv", *EVENT, "--out", "m.neuralsurv", "--force", *QUICK),
+        ("evaluate", "lung.csv", *EVENT, "--folds", 2, *QUICK),
+        ("report", "m.neuralsurv", "lung.csv", "--out", "quiet.html"),
+    ):
+        told = run(*command, "--quiet").err.splitlines()
+        assert [line for line in told if line.startswith("note: ")] == [f"note: {note}"]
     told = every_command("lung.csv", *ROLES)
     assert told == (
         f"column 'status' must be 0/1 or true/false, but holds 1 ({N - events}), 2 ({events}); R codes censored as 1 "

@@ -372,7 +372,8 @@ def test_only_the_first_of_several_processes_warns_of_codes(cohort, monkeypatch,
     monkeypatch.setattr(streaming, "join_processes", lambda: nullcontext(ProcessGroup(rank)))
     monkeypatch.setattr(passes.RowStream, "pack", stop)
     roles = {**NAMES, "sample_weight": "weight", "shards": "own"}
-    with warnings.catch_warnings(record=True) as caught, pytest.raises(KeyboardInterrupt):
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", MissingCodeWarning)
-        quick_default().fit_stream([with_codes(cohort)], **roles)
+        with pytest.raises(KeyboardInterrupt):
+            quick_default().fit_stream([with_codes(cohort)], **roles)
     assert len(caught) == told

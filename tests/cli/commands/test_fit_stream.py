@@ -79,6 +79,8 @@ def test_messy_rows_of_a_stream(rows, tmp_path):
     assert notes[1].startswith("left out column 'Unnamed: 0': it has no name in the header and numbers the rows")
     events = int(frame["event"].sum())
     assert notes[2] == f"event: 1 ({events}) → event; 0 ({600 - events}) → censored."
+    quiet = run("fit", tmp_path / "messy.parquet", *roles, "--force", "--quiet").err
+    assert [line for line in quiet.splitlines() if line.startswith("note: ")] == [f"note: {notes[2]}"]
     assert warned[0].startswith("column 'town' is text with 30 levels in 600 rows")
     assert "df['code'] = df['code'].replace(999, float('nan'))" in warned[1]
     assert sum("999" in text for text in warned) == 1

@@ -84,7 +84,7 @@ def run(
         if not first:
             return
         rows, events = model.training_["rows"], model.training_["events"]
-        messages.note(f"{settings.event}: 1 ({events}) → event; 0 ({rows - events}) → censored.")
+        messages.note(f"{settings.event}: 1 ({events}) → event; 0 ({rows - events}) → censored.", always=True)
         save(model, out, replace=force)
         messages.say(str(model.summary()).partition("\n\nWarnings")[0])
         shared = f" by {processes()} processes" if processes() > 1 else ""

@@ -30,6 +30,7 @@ from neuralsurv.errors import InputError
 
 # A category with more levels than this would not fit a model, nor the memory.
 _MOST_LEVELS = 10_000
+_NO_CODES = CodeCounts()
 _NO_TIMES = TimeCounts(np.empty(0), np.empty(0))
 # Times are counted in batches of this many.
 _COUNTED_AT_ONCE = 500_000
@@ -68,7 +69,7 @@ class ColumnFacts:
     present: int = 0
     missing: int = 0
     whole: bool = True
-    codes: CodeCounts = CodeCounts()
+    codes: CodeCounts = _NO_CODES
 
     @classmethod
     def of(cls, series: pd.Series, name: str) -> ColumnFacts:
