@@ -137,6 +137,22 @@ def test_what_cannot_stream_is_refused(rows, tmp_path):
     assert "there is no Parquet file" in refused("fit", tmp_path / "no", "--stream", *ROLES, *out)
 
 
+def test_a_text_file_is_refused_with_what_to_do(rows, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pd.read_parquet(rows / "rows.parquet").to_csv("rows.csv", index=False)
+    convert = "convert it once with pandas.read_csv('rows.csv').to_parquet('rows.parquet')"
+    assert refused("fit", "rows.csv", "--stream", *ROLES, "--out", "m") == (
+        f"'rows.csv' is not Parquet, which --stream reads; {convert}, or leave out --stream to read the whole table "
+        "into memory."
+    )
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert refused("fit", "rows.csv", *ROLES, "--out", "m") == (
+        f"'rows.csv' is not Parquet, which a fit under torchrun reads; {convert}, or leave out torchrun to read the "
+        "whole table into memory."
+    )
+
+
 @pytest.mark.parametrize(
     ("state", "kept"),
     [

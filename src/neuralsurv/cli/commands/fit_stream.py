@@ -124,7 +124,10 @@ def _features(settings: DataSettings, messages: Messages) -> list[str]:
         raise InputError(f"{shown} cannot be used with --stream: prepare the columns before you write Parquet.")
     from neuralsurv.data.stream.batches import open_parquet
 
-    source = open_parquet(settings.file)
+    # torchrun streams without being asked.
+    asked = "--stream" if processes() == 1 else "a fit under torchrun"
+    instead = f"leave out {asked.split()[-1]} to read the whole table into memory"
+    source = open_parquet(settings.file, asked=asked, instead=instead)
     known = source.column_names()
     outcome = {role: getattr(settings, role) for role in ("time", "event", "entry", "weight")}
     for role, name in outcome.items():
