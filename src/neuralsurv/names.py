@@ -1,4 +1,4 @@
-"""Names that a user typed, refused with the one that was probably meant; and names made safe to print."""
+"""Names that a user typed, refused with the one that was probably meant; names made safe to print; counts in words."""
 
 from __future__ import annotations
 
@@ -25,6 +25,18 @@ def printable(text: str, *, keep: str = "") -> str:
     \x1b[31mred
     """
     return _CONTROLS.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], text)
+
+
+def counted(count: int, what: str, many: str = "") -> str:
+    """Return a number with what it counts, in the singular for 1; the plural of `what` is `many`, or has an s.
+
+    Examples
+    --------
+    >>> from neuralsurv.names import counted
+    >>> counted(1, "row"), counted(1200, "row"), counted(2, "category", "categories")
+    ('1 row', '1200 rows', '2 categories')
+    """
+    return f"{count} {what if count == 1 else many or what + 's'}"
 
 
 def suggestion(name: str, known: Iterable[str], sentence: str) -> str:

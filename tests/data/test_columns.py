@@ -108,8 +108,11 @@ class TestFitRefusals:
             ([np.nan] * 3, r"column 'a' has no value in any of the 3 rows; drop it"),
             ([None] * 3, r"column 'a' has no value in any of the 3 rows; drop it"),
             (pd.array([None] * 3, "Float64"), r"column 'a' has no value in any of the 3 rows; drop it"),
-            ([1, np.inf, -np.inf], r"column 'a' is infinite in 2 rows \(row 1, 2\); drop these rows or enter the true"),
-            (np.array([1, 2, "1e4000"], np.longdouble), r"column 'a' is infinite in 1 row \(row 2\)"),
+            (
+                [1, np.inf, -np.inf],
+                r"column 'a' is infinite in 2 rows \(rows 1, 2, counting from 0\); drop these rows or enter the true",
+            ),
+            (np.array([1, 2, "1e4000"], np.longdouble), r"column 'a' is infinite in 1 row \(row 2, counting from 0\)"),
             (
                 pd.to_datetime(["2020", "2021", None]),
                 r"column 'a' holds dates or durations of type .*; turn them into numbers first, for exam",

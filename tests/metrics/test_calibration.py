@@ -188,9 +188,9 @@ def test_bins_that_are_none(bins):
 
 
 def test_probabilities_that_are_none():
-    with pytest.raises(InputError, match=r"survival_at_time is missing \(NaN\) in 1 row \(row 1\)"):
+    with pytest.raises(InputError, match=r"survival_at_time is missing \(NaN\) in 1 row \(row 1, counting from 0\)"):
         d_calibration([1, 0], [0.5, np.nan])
-    with pytest.raises(InputError, match=r"survival_at_time is outside \[0, 1\] in 1 row \(row 0\)"):
+    with pytest.raises(InputError, match=r"survival_at_time is outside \[0, 1\] in 1 row \(row 0, counting from 0\)"):
         d_calibration([1, 0], [1.01, 0.5])
     with pytest.raises(InputError, match=r"survival_at_time has shape \(2, 1\); give one probability for each row"):
         d_calibration([1, 0], [[0.5], [0.5]])

@@ -263,7 +263,9 @@ def test_rows_without_an_outcome(table, tmp_path):
     frame.loc[[0, 3], "years"] = np.nan
     frame.to_csv(table, index=False)
     out = tmp_path / "m.neuralsurv"
-    assert "column 'years' is missing (NaN) in 2 rows (row 0, 3)" in refused("fit", table, *ROLES, "--out", out)
+    assert "column 'years' is missing (NaN) in 2 rows (rows 0, 3, counting from 0)" in refused(
+        "fit", table, *ROLES, "--out", out
+    )
     ended = run("fit", table, *ROLES, "--out", out, "--drop-missing-outcome", "--json", *QUICK)
     assert ended.json["rows"] == 38
     assert "left out 2 of 40 rows, which have no complete outcome." in ended.json["notes"]
