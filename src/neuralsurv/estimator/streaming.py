@@ -163,7 +163,8 @@ class StreamedEstimator(SurvivalEstimator):
             mode_seeds = _mode_seeds(int(seeds[0]), modes)
             stores: list[SnapshotStore] = [NoCheckpoint() for _ in mode_seeds]
             if checkpoint is not None:
-                depends = {"settings": settings, "plan": plan, "columns": roles, "cohort": survey, "encoding": encoding}
+                # In the order in which a message names the first difference: the plan follows from the number of rows.
+                depends = {"settings": settings, "columns": roles, "cohort": survey, "encoding": encoding, "plan": plan}
                 stores = [
                     Checkpoint(
                         os.fspath(checkpoint) + (f".{number}" if number > 1 else ""),
