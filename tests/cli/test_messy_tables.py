@@ -253,8 +253,7 @@ def test_a_text_column_of_many_levels_and_a_large_file(lung, folder, monkeypatch
     monkeypatch.setattr("neuralsurv.cli.modelling.LARGE_FILE", 1000.0)
     ended = fit("towns.csv", *EVENT)
     assert (
-        "warning: the model file will have up to about 0 MB, since the 4 covariates become 29 numbers, 25 of"
-        in ended.err
+        "warning: the model file will have up to about 0 MB, since 4 covariates become 29 numbers, 25 of" in ended.err
     )
 
 

@@ -100,7 +100,7 @@ class TestFitRefusals:
         [
             ([1, 1, 1], r"column 'a' is constant \(1 in all 3 rows\); drop it"),
             ([1.5, np.nan, 1.5], r"column 'a' is constant \(1\.5 in all 2 rows that have a value\); drop it"),
-            ([7.0, np.nan, np.nan], r"column 'a' is constant \(7 in all 1 rows that have a value\); drop it"),
+            ([7.0, np.nan, np.nan], r"column 'a' is constant \(7 in the one row that has a value\); drop it"),
             (["x", "x", "x"], r"column 'a' is constant \(x in all 3 rows\); drop it"),
             (["x", None, "x"], r"column 'a' is constant \(x in all 2 rows that have a value\); drop it"),
             ([True, True, True], r"column 'a' is constant \(True in all 3 rows\); drop it"),

@@ -98,7 +98,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("subject", "message"),
         [
-            (["a", "b"], "id has 2 values, but there are 5 rows; give one id per row"),
+            (["a", "b"], "id has 2 values for 5 rows; give one id per row"),
             (np.ones((5, 2)), "id has 2 dimensions; give one value for each row"),
             ("a", "id has 0 dimensions; give one value for each row"),
         ],

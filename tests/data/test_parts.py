@@ -124,7 +124,7 @@ def test_arrays_of_different_shapes_in_one_column():
     [
         (lambda X: X["table"], r"comes as one table, but came as a dict of 4 parts \(image, table, words, dose\)"),
         (lambda X: tuple(X.values()), r"comes as a tuple of 4 parts \(0, 1, 2, 3\), but came as a dict"),
-        (lambda X: {"image": X["image"]}, "a dict of 1 parts .* part 'table' is missing"),
+        (lambda X: {"image": X["image"]}, "a dict of 1 part .* part 'table' is missing"),
         (
             lambda X: X | {"image": X["image"][:, :, :1]},
             r"part 'image' .* rows of shape \(1, 1, 3\), but \(1, 2, 3\) when",

@@ -171,7 +171,7 @@ def test_one_calibration_edges():
         one_calibration(time, event, chance, 3, bins=2)
     with pytest.raises(InputError, match="the variance is 0 in 0 of the 1 groups and 0 degrees of freedom are left"):
         one_calibration(time, event, np.full(8, 0.5), 3, bins=2, variance="binomial")
-    with pytest.raises(InputError, match="survival_at has 3 values, but there are 8 rows"):
+    with pytest.raises(InputError, match="survival_at has 3 values for 8 rows"):
         one_calibration(time, event, chance[:3], 3)
     with pytest.raises(InputError, match=r"at=0 must be one finite time above 0"):
         one_calibration(time, event, chance, 0)

@@ -31,7 +31,7 @@ def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.
     """
     who = as_vector(subject, "id")
     if len(who) != len(time):
-        raise InputError(f"id has {len(who)} values, but there are {len(time)} rows; give one id per row.")
+        raise InputError(f"id has {counted(len(who), 'value')} for {counted(len(time), 'row')}; give one id per row.")
     gone = np.asarray(pd.isna(who))
     if gone.any():
         raise InputError(f"id is missing in {rows_phrase(gone)}; every episode needs the subject it belongs to.")

@@ -27,6 +27,7 @@ from neuralsurv.data.missing_codes import CodeCounts, MissingCode
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.stream.time_counts import TimeCounts
 from neuralsurv.errors import InputError
+from neuralsurv.names import counted
 
 # A category with more levels than this would not fit a model, nor the memory.
 _MOST_LEVELS = 10_000
@@ -180,8 +181,8 @@ class Survey:
         """Return the summary of both parts."""
         if self.columns and other.columns and len(self.columns) != len(other.columns):
             raise InputError(
-                f"the batches have different columns: {len(self.columns)} covariates in one and {len(other.columns)} "
-                "in another; give every batch the same columns in the same order."
+                f"the batches have different columns: {counted(len(self.columns), 'covariate')} in one and "
+                f"{len(other.columns)} in another; give every batch the same columns in the same order."
             )
         both = [a + b for a, b in zip(self.columns, other.columns, strict=False)]
         return Survey(
