@@ -1,8 +1,8 @@
-"""Names fit for a terminal; those that are looked up are tested where they are used."""
+"""Names fit for a terminal, and counts in words; names that are looked up are tested where they are used."""
 
 import pytest
 
-from neuralsurv.names import printable
+from neuralsurv.names import counted, printable
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,16 @@ def test_control_characters_are_shown_and_do_nothing(text, shown):
 
 def test_what_is_kept():
     assert printable("a\nb\t\x1b", keep="\n\t") == "a\nb\t\\x1b"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ((0, "row"), "0 rows"),
+        ((1, "row"), "1 row"),
+        ((1.0, "second"), "1 second"),
+        ((2, "person", "people"), "2 people"),
+    ],
+)
+def test_counts_of_one_are_in_the_singular(given, shown):
+    assert counted(*given, form="g") == shown

@@ -1,4 +1,4 @@
-"""Names that a user typed, refused with the one that was probably meant; and names made safe to print."""
+"""Names that a user typed, refused with the one that was probably meant; names made safe to print; counts in words."""
 
 from __future__ import annotations
 
@@ -25,6 +25,27 @@ def printable(text: str, *, keep: str = "") -> str:
     \x1b[31mred
     """
     return _CONTROLS.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], text)
+
+
+def counted(count: float, what: str, many: str = "", *, form: str = "") -> str:
+    """Return a number with what it counts, in the singular for 1; the plural of `what` is `many`, or has an s.
+
+    Parameters
+    ----------
+    count : int or float
+        The number.
+    what, many : str
+        What is counted, and its plural where an s is not enough.
+    form : str
+        How the number is written, as in an f-string.
+
+    Examples
+    --------
+    >>> from neuralsurv.names import counted
+    >>> counted(1, "row"), counted(1200, "row", form=","), counted(2, "person", "people")
+    ('1 row', '1,200 rows', '2 people')
+    """
+    return f"{count:{form}} {what if count == 1 else many or what + 's'}"
 
 
 def suggestion(name: str, known: Iterable[str], sentence: str) -> str:

@@ -62,6 +62,13 @@ def test_the_codes_of_r(lung, folder):
     assert note in ended.err
     assert note in run("evaluate", "lung.csv", *EVENT, "--folds", 2, "--json", *QUICK).json["notes"]
     assert note in run("report", "m.neuralsurv", "lung.csv", "--out", "r.html", "--json").json["notes"]
+    for command in (
+        ("fit", "lung.csv", *EVENT, "--out", "m.neuralsurv", "--force", *QUICK),
+        ("evaluate", "lung.csv", *EVENT, "--folds", 2, *QUICK),
+        ("report", "m.neuralsurv", "lung.csv", "--out", "quiet.html"),
+    ):
+        told = run(*command, "--quiet").err.splitlines()
+        assert [line for line in told if line.startswith("note: ")] == [f"note: {note}"]
     told = every_command("lung.csv", *ROLES)
     assert told == (
         f"column 'status' must be 0/1 or true/false, but holds 1 ({N - events}), 2 ({events}); R codes censored as 1 "
@@ -93,8 +100,8 @@ def test_a_gap_in_the_event(lung, folder):
     roles = (*ROLES, "--event-value", "Dead")
     told = every_command("gaps.csv", *roles)
     assert told == (
-        "column 'status' is missing (NaN) in 2 rows (row 3, 7); fill them in, or leave these rows out: "
-        "--drop-missing-outcome."
+        "column 'status' is missing (NaN) in 2 rows (rows 3, 7, counting from 0); fill them in, or leave these rows "
+        "out: --drop-missing-outcome."
     )
     assert "left out 2 of 60 rows" in fit("gaps.csv", *roles, "--drop-missing-outcome").err
 
@@ -163,7 +170,9 @@ def test_rows_of_length_zero(lung, folder):
     lung.loc[[2, 5], "time"] = 0
     lung.to_csv("zero.csv", index=False)
     told = every_command("zero.csv", *EVENT)
-    assert told.startswith("column 'time' is 0 in 2 rows (row 2, 5); a row must be observed for some time. Add half of")
+    assert told.startswith(
+        "column 'time' is 0 in 2 rows (rows 2, 5, counting from 0); a row must be observed for some time. Add half of"
+    )
     assert "--zero-times half-step; or leave them out: --zero-times drop." in told
     assert "is not known; use half-step or drop" in every_command("zero.csv", *EVENT, "--zero-times", "half")
     assert "left out 2 of 60 rows" in fit("zero.csv", *EVENT, "--zero-times", "drop").err
@@ -188,7 +197,7 @@ def test_start_and_end_on_the_same_day(lung, folder):
     assert "add" not in refused("fit", "dates.csv", *roles, "--out", "x.neuralsurv").partition("; say which")[0]
     assert "for example --event-value yes" in refused("fit", "dates.csv", *roles, "--out", "x.neuralsurv")
     told = refused("fit", "dates.csv", *roles, "--event-value", "yes", "--out", "x.neuralsurv")
-    assert "is 0 in 2 rows (row 0, 1): both dates are the same; a row" in told
+    assert "is 0 in 2 rows (rows 0, 1, counting from 0): both dates are the same; a row" in told
     ended = fit("dates.csv", *roles, "--event-value", "yes", "--zero-times", "half-step")
     assert ended.code == 0, ended.err
     assert neuralsurv.load("m.neuralsurv").unique_times_[0] == 0.5
@@ -223,7 +232,7 @@ def test_a_code_of_one_column_is_an_amount_in_another(lung, folder):
     lung.loc[0, "time"] = 999
     lung.loc[[4, 9], "meal.cal"] = 999
     lung.to_csv("codes.csv", index=False)
-    assert "'time' is missing (NaN) in 1 row (row 0)" in refused(
+    assert "'time' is missing (NaN) in 1 row (row 0, counting from 0)" in refused(
         "fit", "codes.csv", *EVENT, "--missing", "999", "--out", "x.neuralsurv"
     )
     assert fit("codes.csv", *EVENT, "--missing", "meal.cal=999").code == 0
@@ -244,8 +253,7 @@ def test_a_text_column_of_many_levels_and_a_large_file(lung, folder, monkeypatch
     monkeypatch.setattr("neuralsurv.cli.modelling.LARGE_FILE", 1000.0)
     ended = fit("towns.csv", *EVENT)
     assert (
-        "warning: the model file will have up to about 0 MB, since the 4 covariates become 29 numbers, 25 of"
-        in ended.err
+        "warning: the model file will have up to about 0 MB, since 4 covariates become 29 numbers, 25 of" in ended.err
     )
 
 

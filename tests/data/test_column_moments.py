@@ -88,7 +88,7 @@ class TestScale:
         X = frame(a=[1.7e308, np.nan, 1.5e308])
         encoding = fit(X, standardise=False)
         np.testing.assert_allclose(encoding.center[0], 1.6e308, rtol=1e-14)
-        message = r"column 'a' is too large to be computed with in 2 rows \(row 0, 2\); correct these values"
+        message = r"column 'a' is too large to be computed with in 2 rows \(rows 0, 2, counting from 0\); correct"
         with pytest.raises(InputError, match=message):
             encoding.transform(X)
 

@@ -100,7 +100,7 @@ class TestFitRefusals:
         [
             ([1, 1, 1], r"column 'a' is constant \(1 in all 3 rows\); drop it"),
             ([1.5, np.nan, 1.5], r"column 'a' is constant \(1\.5 in all 2 rows that have a value\); drop it"),
-            ([7.0, np.nan, np.nan], r"column 'a' is constant \(7 in all 1 rows that have a value\); drop it"),
+            ([7.0, np.nan, np.nan], r"column 'a' is constant \(7 in the one row that has a value\); drop it"),
             (["x", "x", "x"], r"column 'a' is constant \(x in all 3 rows\); drop it"),
             (["x", None, "x"], r"column 'a' is constant \(x in all 2 rows that have a value\); drop it"),
             ([True, True, True], r"column 'a' is constant \(True in all 3 rows\); drop it"),
@@ -108,8 +108,11 @@ class TestFitRefusals:
             ([np.nan] * 3, r"column 'a' has no value in any of the 3 rows; drop it"),
             ([None] * 3, r"column 'a' has no value in any of the 3 rows; drop it"),
             (pd.array([None] * 3, "Float64"), r"column 'a' has no value in any of the 3 rows; drop it"),
-            ([1, np.inf, -np.inf], r"column 'a' is infinite in 2 rows \(row 1, 2\); drop these rows or enter the true"),
-            (np.array([1, 2, "1e4000"], np.longdouble), r"column 'a' is infinite in 1 row \(row 2\)"),
+            (
+                [1, np.inf, -np.inf],
+                r"column 'a' is infinite in 2 rows \(rows 1, 2, counting from 0\); drop these rows or enter the true",
+            ),
+            (np.array([1, 2, "1e4000"], np.longdouble), r"column 'a' is infinite in 1 row \(row 2, counting from 0\)"),
             (
                 pd.to_datetime(["2020", "2021", None]),
                 r"column 'a' holds dates or durations of type .*; turn them into numbers first, for exam",

@@ -47,29 +47,34 @@ class TestRefused:
     def test_overlap(self, subject, shown):
         entry = np.where(np.arange(5) == 2, 4.5, ENTRY)
         message = (
-            rf"subject {shown} has overlapping episodes: one starts at 4\.5 \(row 2\) before the one before it ends"
+            rf"subject {shown} has overlapping episodes: one starts at 4\.5 \(row 2, counting from 0\) before the one "
+            "before it ends"
         )
-        with pytest.raises(InputError, match=message + r"; 1 such pair\(s\)\. Correct the entry times\."):
+        with pytest.raises(InputError, match=message + r"; 1 such pair\. Correct the entry times\."):
             check_episodes(subject, entry, TIME, EVENT)
 
     def test_overlaps_are_counted(self):
         entry = np.where(np.isin(np.arange(5), [2, 3]), 4.5, ENTRY)
-        with pytest.raises(InputError, match=r"; 2 such pair\(s\)"):
+        with pytest.raises(InputError, match=r"; 2 such pairs\."):
             check_episodes(SUBJECT, entry, TIME, EVENT)
 
     def test_the_same_episode_twice(self):
-        with pytest.raises(InputError, match=r"subject 1 has overlapping episodes: one starts at 0 \(row 1\)"):
+        with pytest.raises(
+            InputError, match=r"subject 1 has overlapping episodes: one starts at 0 \(row 1, counting from 0\)"
+        ):
             check_episodes([1, 1], np.zeros(2), np.ones(2), np.zeros(2, dtype=bool))
 
     def test_an_episode_within_another(self):
-        with pytest.raises(InputError, match=r"subject 1 has overlapping episodes: one starts at 3 \(row 0\)"):
+        with pytest.raises(
+            InputError, match=r"subject 1 has overlapping episodes: one starts at 3 \(row 0, counting from 0\)"
+        ):
             check_episodes([1, 1], np.array([3.0, 0.0]), np.array([4.0, 9.0]), np.zeros(2, dtype=bool))
 
     @pytest.mark.parametrize(("subject", "shown"), [(SUBJECT, "'a'"), ([7, 8, 7, 8, 9], "7")])
     def test_observed_after_the_event(self, subject, shown):
         event = np.array([True, True, True, False, True])
         message = (
-            rf"subject {shown} is observed after its event \(row 2\); 2 such row\(s\)\. Only the last episode of a"
+            rf"subject {shown} is observed after its event \(row 2, counting from 0\); 2 such rows\. Only the last"
         )
         with pytest.raises(InputError, match=message):
             check_episodes(subject, ENTRY, TIME, event)
@@ -78,7 +83,9 @@ class TestRefused:
         "subject", [["a", None, "a", None, "c"], [1, np.nan, 1, np.nan, 2], pd.array([1, None, 1, None, 2], "Int64")]
     )
     def test_missing_id(self, subject):
-        message = r"id is missing in 2 rows \(row 1, 3\); every episode needs the subject it belongs to"
+        message = (
+            r"id is missing in 2 rows \(rows 1, 3, counting from 0\); every episode needs the subject it belongs to"
+        )
         with pytest.raises(InputError, match=message):
             check_episodes(subject, ENTRY, TIME, EVENT)
 
@@ -91,7 +98,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("subject", "message"),
         [
-            (["a", "b"], "id has 2 values, but there are 5 rows; give one id per row"),
+            (["a", "b"], "id has 2 values for 5 rows; give one id per row"),
             (np.ones((5, 2)), "id has 2 dimensions; give one value for each row"),
             ("a", "id has 0 dimensions; give one value for each row"),
         ],

@@ -70,15 +70,18 @@ class TestTransform:
         [
             (
                 {"site": "paris"},
-                r"column 'site' has the value 'paris' in 4 rows \(row 0, 1, 2, 3\), which was not seen",
+                r"column 'site' has the value 'paris' in 4 rows \(rows 0, 1, 2, 3, counting from 0\), which was not",
             ),
-            ({"site": ["rome", "x", "y", "rome"]}, r"'x' in 2 rows \(row 1, 2\), .* known are bonn, oslo, rome\."),
+            (
+                {"site": ["rome", "x", "y", "rome"]},
+                r"'x' in 2 rows \(rows 1, 2, counting from 0\), .* known are bonn, oslo, rome\.",
+            ),
             ({"smoker": ["yes"] * 4}, r"column 'smoker' has the value 'yes' .* known are False, True"),
             ({"dose": ["1"] * 4}, r"column 'dose' is of type (object|str), but was a number when the model was fitted"),
             ({"dose": [True] * 4}, r"column 'dose' is of type bool, but was a number when the model was fitted"),
             ({"site": 1.5}, r"column 'site' is of type float64, but was a category .*; convert it to the same type"),
             ({"smoker": 1}, r"column 'smoker' is of type int64, but was a category when the model was fitted"),
-            ({"dose": [1, np.inf, 2, 3]}, r"column 'dose' is infinite in 1 row \(row 1\)"),
+            ({"dose": [1, np.inf, 2, 3]}, r"column 'dose' is infinite in 1 row \(row 1, counting from 0\)"),
             ({"site": as_object(["rome", 1, 2, 3])}, r"column 'site' holds values of type int, str"),
             ({"age": pd.Timestamp("2020-01-01")}, r"column 'age' holds dates"),
         ],
@@ -110,6 +113,8 @@ class TestTransform:
 
     def test_value_too_far_from_training(self):
         encoding = fit(frame(a=[1.0, 2.0], b=[1e-300, 3e-300]))
-        message = r"column 'b' is too far from the training data to be scaled in 1 row \(row 1\); correct these values"
+        message = (
+            r"'b' is too far from the training data to be scaled in 1 row \(row 1, counting from 0\); correct these"
+        )
         with pytest.raises(InputError, match=message):
             encoding.transform(frame(a=[1.0, 2.0], b=[1e-300, 1e20]))

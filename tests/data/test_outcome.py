@@ -142,29 +142,59 @@ class TestRefusals:
         [
             (
                 {"time": [5, np.nan, np.nan]},
-                r"column 'time' is missing \(NaN\) in 2 rows \(row 1, 2\); drop these rows",
+                r"column 'time' is missing \(NaN\) in 2 rows \(rows 1, 2, counting from 0\); drop these rows",
             ),
-            ({"time": pd.array([5, 8, None], "Float64")}, r"'time' is missing \(NaN\) in 1 row \(row 2\); drop"),
-            ({"time": pd.array([5, None, 3], "Int64")}, r"'time' is missing \(NaN\) in 1 row \(row 1\); drop"),
-            ({"time": as_object([pd.NA, 8, 3])}, r"'time' is missing \(NaN\) in 1 row \(row 0\); drop"),
-            ({"time": np.ma.array(TIME, mask=[0, 1, 0])}, r"'time' is missing \(NaN\) in 1 row \(row 1\); drop"),
-            ({"event": [1, np.nan, 0]}, r"column 'event' is missing \(NaN\) in 1 row \(row 1\); drop"),
-            ({"event": pd.array([True, None, True], "boolean")}, r"'event' is missing \(NaN\) in 1 row \(row 1\)"),
-            ({"entry": [0, None, 0]}, r"column 'entry' is missing \(NaN\) in 1 row \(row 1\); drop"),
-            ({"weight": [np.nan, 1, 1]}, r"column 'weight' is missing \(NaN\) in 1 row \(row 0\); drop"),
-            ({"time": [5, np.inf, 3]}, r"column 'time' is infinite in 1 row \(row 1\); drop these rows or enter"),
-            ({"event": [1, -np.inf, 0]}, r"column 'event' is infinite in 1 row \(row 1\)"),
-            ({"entry": [-np.inf, 0, 0]}, r"column 'entry' is infinite in 1 row \(row 0\)"),
-            ({"weight": [1, 1, np.inf]}, r"column 'weight' is infinite in 1 row \(row 2\)"),
+            (
+                {"time": pd.array([5, 8, None], "Float64")},
+                r"'time' is missing \(NaN\) in 1 row \(row 2, counting from 0\); drop",
+            ),
+            (
+                {"time": pd.array([5, None, 3], "Int64")},
+                r"'time' is missing \(NaN\) in 1 row \(row 1, counting from 0\); drop",
+            ),
+            (
+                {"time": as_object([pd.NA, 8, 3])},
+                r"'time' is missing \(NaN\) in 1 row \(row 0, counting from 0\); drop",
+            ),
+            (
+                {"time": np.ma.array(TIME, mask=[0, 1, 0])},
+                r"'time' is missing \(NaN\) in 1 row \(row 1, counting from 0\); drop",
+            ),
+            ({"event": [1, np.nan, 0]}, r"column 'event' is missing \(NaN\) in 1 row \(row 1, counting from 0\); drop"),
+            (
+                {"event": pd.array([True, None, True], "boolean")},
+                r"'event' is missing \(NaN\) in 1 row \(row 1, counting from 0\)",
+            ),
+            ({"entry": [0, None, 0]}, r"column 'entry' is missing \(NaN\) in 1 row \(row 1, counting from 0\); drop"),
+            (
+                {"weight": [np.nan, 1, 1]},
+                r"column 'weight' is missing \(NaN\) in 1 row \(row 0, counting from 0\); drop",
+            ),
+            (
+                {"time": [5, np.inf, 3]},
+                r"column 'time' is infinite in 1 row \(row 1, counting from 0\); drop these rows or enter",
+            ),
+            ({"event": [1, -np.inf, 0]}, r"column 'event' is infinite in 1 row \(row 1, counting from 0\)"),
+            ({"entry": [-np.inf, 0, 0]}, r"column 'entry' is infinite in 1 row \(row 0, counting from 0\)"),
+            ({"weight": [1, 1, np.inf]}, r"column 'weight' is infinite in 1 row \(row 2, counting from 0\)"),
             (
                 {"time": [0, -8, 3]},
-                r"column 'time' is zero or negative in 2 rows \(row 0, 1\); .* Drop these rows: df = df",
+                r"column 'time' is zero or negative in 2 rows \(rows 0, 1, counting from 0\); .* Drop these rows: df",
             ),
             ({"time": [0, 8, 3]}, r"zero or negative in 1 row .* df\.loc\[df\['time'\] == 0, 'time'\] = 1\.5\."),
-            ({"entry": [0, -1, 0]}, r"column 'entry' is negative in 1 row \(row 1\); time starts at 0"),
-            ({"entry": [5, 0, 0]}, r"'entry' is not before column 'time' in 1 row \(row 0\)"),
-            ({"entry": [5, 9, 0]}, r"'entry' is not before column 'time' in 2 rows \(row 0, 1\); .* Drop or correct"),
-            ({"weight": [-1, 1, -2]}, r"column 'weight' is negative in 2 rows \(row 0, 2\); weights count rows"),
+            (
+                {"entry": [0, -1, 0]},
+                r"column 'entry' is negative in 1 row \(row 1, counting from 0\); time starts at 0",
+            ),
+            ({"entry": [5, 0, 0]}, r"'entry' is not before column 'time' in 1 row \(row 0, counting from 0\)"),
+            (
+                {"entry": [5, 9, 0]},
+                r"'entry' is not before column 'time' in 2 rows \(rows 0, 1, counting from 0\); .* Drop or correct",
+            ),
+            (
+                {"weight": [-1, 1, -2]},
+                r"column 'weight' is negative in 2 rows \(rows 0, 2, counting from 0\); weights count rows",
+            ),
             (
                 {"time": [1e-310, 5e-324, 1e-301]},
                 r"largest value of column 'time' is 1e-301; it must lie between 1e-300",
@@ -172,14 +202,17 @@ class TestRefusals:
             ({"time": [5, 1e301, 3]}, r"largest value of column 'time' is 1e\+301; .* Count time in another unit"),
             (
                 {"time": [1e-255, 1e111, 3]},
-                r"'time' is so small beside the largest, 1e\+111, .* left of 1 row \(row 0\)",
+                r"'time' is so small beside the largest, 1e\+111, .* left of 1 row \(row 0, counting from 0\)",
             ),
             ({"weight": [1e12, 1, 1]}, r"column 'weight' adds up to 1e\+12; weights count rows, .* Divide the weights"),
             ({"weight": [1.7e308, 1.7e308, 1]}, r"column 'weight' adds up to inf; weights count rows"),
-            ({"event": [1, 2, 0]}, r"'event' must be 0/1 or True/False, but holds 2 and the like in 1 row \(row 1\)"),
+            (
+                {"event": [1, 2, 0]},
+                r"'event' must be 0/1 or True/False, but holds 2 and the like in 1 row \(row 1, counting from 0\)",
+            ),
             (
                 {"event": [0.5, 1, -1]},
-                r"holds 0\.5 and the like in 2 rows \(row 0, 2\); say which value means the event",
+                r"holds 0\.5 and the like in 2 rows \(rows 0, 2, counting from 0\); say which value means the event",
             ),
             (
                 {"event": [1, 2, 2]},
@@ -195,7 +228,7 @@ class TestRefusals:
             ),
             (
                 {"event": ["yes", None, "no"]},
-                r"'event' is missing \(NaN\) in 1 row \(row 1\); .* df = df\.dropna\(subset=\['event'\]\)\.",
+                r"event' is missing \(NaN\) in 1 row \(row 1, counting from 0\); .* df\.dropna\(subset=\['event'\]\)\.",
             ),
             ({"time": ["5", "x", "3"]}, r"column 'time' cannot be read as numbers: .*[\"']x[\"'] at position 1"),
             ({"time": [5, 10**400, 3]}, r"column 'time' cannot be read as numbers: int too large.* Convert the column"),
@@ -244,7 +277,7 @@ class TestRefusals:
             Outcome.from_frame(frame, "days", "died")
         bad = STRUCTURED.copy()
         bad["days"][1] = 0
-        with pytest.raises(InputError, match=r"column 'days' is zero or negative in 1 row \(row 1\)"):
+        with pytest.raises(InputError, match=r"column 'days' is zero or negative in 1 row \(row 1, counting from 0\)"):
             Outcome.from_any(bad)
 
     def test_missing_column(self):

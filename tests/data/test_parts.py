@@ -97,7 +97,10 @@ NAN = np.where(np.arange(COUNT * 4).reshape(COUNT, 2, 2) == 5, np.nan, 1.0)
         ({}, "X is a dict without parts"),
         ({3: np.ones((2, 2))}, "the part 3 of X has a name that is not text; call it '3'"),
         ({"a": np.ones((2, 2, 2)), "b": np.ones((3, 2))}, "part 'b' of X has 3 rows and part 'a' has 2"),
-        ({"a": NAN}, r"part 'a' of X is missing \(NaN\) or infinite in 1 row \(row 1\); correct or drop"),
+        (
+            {"a": NAN},
+            r"part 'a' of X is missing \(NaN\) or infinite in 1 row \(row 1, counting from 0\); correct or drop",
+        ),
         ({"a": np.full((2, 2, 2), "x")}, "part 'a' of X is of type <U1; give numbers"),
         ({"a": np.ones((2, 0, 2))}, r"part 'a' of X has shape \(2, 0, 2\); give one row, not empty"),
         ({"a": RNG.random((2, 2)), "a[0]": RNG.random((2, 2, 2))}, r"part 'a\[0\]' of X makes a second column"),
@@ -121,7 +124,7 @@ def test_arrays_of_different_shapes_in_one_column():
     [
         (lambda X: X["table"], r"comes as one table, but came as a dict of 4 parts \(image, table, words, dose\)"),
         (lambda X: tuple(X.values()), r"comes as a tuple of 4 parts \(0, 1, 2, 3\), but came as a dict"),
-        (lambda X: {"image": X["image"]}, "a dict of 1 parts .* part 'table' is missing"),
+        (lambda X: {"image": X["image"]}, "a dict of 1 part .* part 'table' is missing"),
         (
             lambda X: X | {"image": X["image"][:, :, :1]},
             r"part 'image' .* rows of shape \(1, 1, 3\), but \(1, 2, 3\) when",

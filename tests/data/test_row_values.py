@@ -9,7 +9,11 @@ from neuralsurv.errors import InputError
 
 @pytest.mark.parametrize(
     ("bad", "phrase"),
-    [([0, 1], "1 row (row 1)"), ([1, 1], "2 rows (row 0, 1)"), ([1] * 7, "7 rows (row 0, 1, 2, 3, 4, …)")],
+    [
+        ([0, 1], "1 row (row 1, counting from 0)"),
+        ([1, 1], "2 rows (rows 0, 1, counting from 0)"),
+        ([1] * 7, "7 rows (rows 0, 1, 2, 3, 4, …, counting from 0)"),
+    ],
 )
 def test_rows_phrase(bad, phrase):
     assert rows_phrase(np.array(bad, dtype=bool)) == phrase

@@ -1,5 +1,6 @@
 """Model files of models with a network of the user's: the numbers come back, the code is given again."""
 
+import copy
 import json
 from typing import Any
 
@@ -35,7 +36,7 @@ def test_a_saved_model_predicts_the_same_with_a_module_of_other_weights(case, tm
     again = neuralsurv.load(tmp_path / "model", network=given)
     expected = model.predict_survival(few(X), TIMES)
     assert np.array_equal(again.predict_survival(few(X), TIMES).draws, expected.draws)
-    assert again.network is given
+    assert again.network.module is given
     assert all(torch.equal(a, b) for a, b in zip(before, given.parameters(), strict=True))
     assert again.diagnostics_ == model.diagnostics_
     assert again.encoding_.layout == model.encoding_.layout
@@ -105,8 +106,40 @@ def test_another_network_is_refused(saved, network, words):
 def test_a_device_that_is_not_there(saved):
     with pytest.raises(StorageError, match="device='gpu' is not known to torch"):
         neuralsurv.load(saved[1], network=OwnNetwork(CASES[1].make(), device="gpu"))
-    given = OwnNetwork(CASES[1].make(), device="cpu")
-    assert neuralsurv.load(saved[1], network=given).network is given
+
+
+@pytest.mark.parametrize("bare", [True, False])
+def test_the_settings_of_the_fit_come_back_and_the_device_is_the_one_given(saved, bare):
+    module = CASES[1].make()
+    given = module if bare else OwnNetwork(module, device="cpu:0", epochs=7, learning_rate=1.0)
+    found = neuralsurv.load(saved[1], network=given).get_params()
+    assert {name: found[f"network__{name}"] for name in ("bayesian", "epochs", "learning_rate")} == {
+        "bayesian": ["head", "block"],
+        "epochs": 2,
+        "learning_rate": 2e-3,
+    }
+    assert found["network__device"] == ("cpu" if bare else "cpu:0")
+    assert found["network__module"] is module
+    # What was given stays as it was.
+    assert bare or (given.epochs, given.bayesian) == (7, "all")
+
+
+def test_a_bare_module_with_the_usual_settings_stays_one(saved, tmp_path):
+    header, tensors = read(saved[1])
+    header.pop("format")
+    for settings in (None, {"bayesian": "all", "epochs": 50, "learning_rate": 2e-3}):
+        write(tmp_path / "usual", {**header, "own_network": settings}, tensors)
+        module = CASES[1].make()
+        assert neuralsurv.load(tmp_path / "usual", network=module).network is module
+
+
+def test_names_of_parts_in_a_tuple_and_numbers_of_numpy_are_saved(saved, tmp_path):
+    model, _ = saved
+    network = OwnNetwork(CASES[1].make(), bayesian=("head",), epochs=np.int64(3), learning_rate=np.float32(0.5))
+    changed = copy.copy(model).set_params(network=network)
+    changed.save(tmp_path / "model")
+    again = neuralsurv.load(tmp_path / "model", network=CASES[1].make()).network
+    assert (again.bayesian, again.epochs, again.learning_rate) == (["head"], 3, 0.5)
 
 
 def test_a_network_for_a_model_that_has_the_built_in_one(tmp_path):
@@ -128,6 +161,9 @@ def test_a_network_for_a_model_that_has_the_built_in_one(tmp_path):
         (lambda h, t: h["columns"][0].update(shape=[-1]), "the shape of a column is out of range"),
         (lambda h, t: h["columns"][0].update(shape=[1] * 100), "the shape of a column is out of range"),
         (lambda h, t: h["columns"][0].update(shape=[10**8]), "the shape of a column is out of range"),
+        (lambda h, t: h["own_network"].update(epochs=-1), "'epochs' is out of range"),
+        (lambda h, t: h["own_network"].update(learning_rate="fast"), "'learning_rate' is not a number"),
+        (lambda h, t: h["own_network"].update(bayesian=[1]), "'bayesian'.* is not text"),
         (lambda h, t: h["columns"][0].update(kind="thing"), "neither number nor category nor array"),
     ],
 )

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,12 @@ from inference import streamed_worker
 from neuralsurv import NeuralSurv
 from neuralsurv.data.simulate import lognormal_cohort
 from neuralsurv.data.stream import batches as stream
-from neuralsurv.errors import CeilingWarning, ConvergenceWarning, InputError, NeuralSurvWarning
+from neuralsurv.errors import CeilingWarning, ConvergenceWarning, InputError, MissingCodeWarning, NeuralSurvWarning
+from neuralsurv.estimator import streaming
 from neuralsurv.inference.stream import feature_learning as learning
 from neuralsurv.inference.stream import fit as stream_fit
 from neuralsurv.inference.stream import passes, streamed_problem
+from neuralsurv.inference.stream.processes import ProcessGroup
 from small_cohort import quick_default, small_cohort
 
 NAMES = {"time": "years", "event": "died"}
@@ -206,7 +209,7 @@ def test_a_checkpoint_needs_a_seed(cohort, tmp_path):
 def test_a_checkpoint_of_other_rows_is_refused(cohort, tmp_path):
     file = tmp_path / "state"
     quick_default().fit_stream([cohort.frame()], **NAMES, training_passes=1, checkpoint=file)
-    with pytest.raises(InputError, match=r"belongs to another fit: cohort.rows is 400 there and 40 here"):
+    with pytest.raises(InputError, match=r"belongs to another fit: the number of rows is 400 there and 40 here"):
         quick_default().fit_stream([small_cohort().frame()], **NAMES, training_passes=1, checkpoint=file)
     finished = quick_default().fit_stream([cohort.frame()], **NAMES, training_passes=1, checkpoint=file)
     assert isinstance(finished, NeuralSurv)
@@ -215,7 +218,7 @@ def test_a_checkpoint_of_other_rows_is_refused(cohort, tmp_path):
 def test_a_checkpoint_of_rows_that_are_scaled_otherwise_is_refused(cohort, tmp_path):
     file = tmp_path / "state"
     quick_default().fit_stream([cohort.frame()], **NAMES, training_passes=1, checkpoint=file)
-    with pytest.raises(InputError, match=r"another fit: encoding.standardise is True there and False here"):
+    with pytest.raises(InputError, match=r"another fit: standardise is True there and False here"):
         quick_default(standardise=False).fit_stream([cohort.frame()], **NAMES, training_passes=1, checkpoint=file)
 
 
@@ -223,7 +226,7 @@ def test_a_checkpoint_of_the_same_rows_in_another_order_is_refused(cohort, tmp_p
     # Half of a sweep may be in it already, and the other half would hold some of the same rows.
     file = tmp_path / "state"
     quick_default().fit_stream([cohort.frame()], **NAMES, training_passes=1, checkpoint=file)
-    with pytest.raises(InputError, match=r"another fit: rows.order is \d+"):
+    with pytest.raises(InputError, match=r"another fit: its rows come in another order\."):
         quick_default().fit_stream([cohort.frame()[::-1]], **NAMES, training_passes=1, checkpoint=file)
 
 
@@ -339,3 +342,38 @@ def test_small_streams_use_one_thread_in_every_stage(cohort, monkeypatch, method
         torch.set_num_threads(before)
     assert set.union(*seen.values()) == threads
     assert set(seen) == {"batch", "choose_directions", "sums", "learned_posterior"}
+
+
+def with_codes(cohort):
+    """A table in which no single batch of three shows that 999 is a code, and a row without weight holds another."""
+    place = np.arange(len(cohort.x))
+    dose = np.where(place == 7, -9.0, np.where(np.isin(place, [3, 399]), 999.0, np.abs(cohort.x["dose"])))
+    return cohort.frame().assign(dose=dose, weight=np.where(place == 7, 0.0, 1.0))
+
+
+def test_codes_for_missing_values_are_warned_of_in_the_words_of_fit(cohort):
+    table, roles = with_codes(cohort), {**NAMES, "sample_weight": "weight"}
+    with pytest.warns(MissingCodeWarning) as of_stream:
+        quick_default().fit_stream(batches(table), **roles, training_passes=0)
+    with pytest.warns(MissingCodeWarning) as of_fit:
+        quick_default().fit(table, **roles)
+    told = [str(item.message) for item in of_stream if item.category is MissingCodeWarning]
+    assert told == [str(item.message) for item in of_fit if item.category is MissingCodeWarning]
+    assert len(told) == 1
+    assert told[0].startswith("column 'dose' holds 999 in 2 rows, and ")
+    assert of_stream[0].filename == __file__
+
+
+@pytest.mark.parametrize(("rank", "told"), [(0, 1), (1, 0)])
+def test_only_the_first_of_several_processes_warns_of_codes(cohort, monkeypatch, rank, told):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(streaming, "join_processes", lambda: nullcontext(ProcessGroup(rank)))
+    monkeypatch.setattr(passes.RowStream, "pack", stop)
+    roles = {**NAMES, "sample_weight": "weight", "shards": "own"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", MissingCodeWarning)
+        with pytest.raises(KeyboardInterrupt):
+            quick_default().fit_stream([with_codes(cohort)], **roles)
+    assert len(caught) == told

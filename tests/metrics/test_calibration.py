@@ -171,7 +171,7 @@ def test_one_calibration_edges():
         one_calibration(time, event, chance, 3, bins=2)
     with pytest.raises(InputError, match="the variance is 0 in 0 of the 1 groups and 0 degrees of freedom are left"):
         one_calibration(time, event, np.full(8, 0.5), 3, bins=2, variance="binomial")
-    with pytest.raises(InputError, match="survival_at has 3 values, but there are 8 rows"):
+    with pytest.raises(InputError, match="survival_at has 3 values for 8 rows"):
         one_calibration(time, event, chance[:3], 3)
     with pytest.raises(InputError, match=r"at=0 must be one finite time above 0"):
         one_calibration(time, event, chance, 0)
@@ -188,9 +188,9 @@ def test_bins_that_are_none(bins):
 
 
 def test_probabilities_that_are_none():
-    with pytest.raises(InputError, match=r"survival_at_time is missing \(NaN\) in 1 row \(row 1\)"):
+    with pytest.raises(InputError, match=r"survival_at_time is missing \(NaN\) in 1 row \(row 1, counting from 0\)"):
         d_calibration([1, 0], [0.5, np.nan])
-    with pytest.raises(InputError, match=r"survival_at_time is outside \[0, 1\] in 1 row \(row 0\)"):
+    with pytest.raises(InputError, match=r"survival_at_time is outside \[0, 1\] in 1 row \(row 0, counting from 0\)"):
         d_calibration([1, 0], [1.01, 0.5])
     with pytest.raises(InputError, match=r"survival_at_time has shape \(2, 1\); give one probability for each row"):
         d_calibration([1, 0], [[0.5], [0.5]])

@@ -44,15 +44,18 @@ def changed(row: int, column: int, value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("survival", "message"),
     [
-        (changed(1, 2, np.nan), r"survival is missing \(NaN\) in 1 row \(row 1\); no value is filled in"),
-        (changed(0, 0, 1 + 3e-6), r"survival is outside \[0, 1\] in 1 row \(row 0\)"),
-        (changed(2, 2, -0.001), r"survival is outside \[0, 1\] in 1 row \(row 2\)"),
-        (changed(2, 2, np.inf), r"survival is outside \[0, 1\] in 1 row \(row 2\)"),
+        (
+            changed(1, 2, np.nan),
+            r"survival is missing \(NaN\) in 1 row \(row 1, counting from 0\); no value is filled in",
+        ),
+        (changed(0, 0, 1 + 3e-6), r"survival is outside \[0, 1\] in 1 row \(row 0, counting from 0\)"),
+        (changed(2, 2, -0.001), r"survival is outside \[0, 1\] in 1 row \(row 2, counting from 0\)"),
+        (changed(2, 2, np.inf), r"survival is outside \[0, 1\] in 1 row \(row 2, counting from 0\)"),
         (
             changed(0, 1, 0.9 + 3e-6),
-            r"survival rises over time in 1 row \(row 0\)\. If these are probabilities of the event",
+            r"survival rises over time in 1 row \(row 0, counting from 0\)\. If these are probabilities of the event",
         ),
-        (1 - np.array(GOOD), r"survival rises over time in 3 rows \(row 0, 1, 2\)"),
+        (1 - np.array(GOOD), r"survival rises over time in 3 rows \(rows 0, 1, 2, counting from 0\)"),
         (np.array(GOOD)[:2], r"survival has shape \(2, 3\); 3 rows at 3 times need \(3, 3\)"),
         (np.array(GOOD)[0], r"survival has shape \(3,\); 3 rows at 3 times need"),
         ([["a"] * 3] * 3, "survival cannot be read as numbers"),
@@ -105,9 +108,9 @@ def test_what_is_given_is_not_changed(metric):
 def test_a_bad_row_is_found_in_any_block(metric, monkeypatch):
     monkeypatch.setattr(curves_module, "BLOCK", 4)
     for row in range(3):
-        with pytest.raises(InputError, match=rf"survival is missing \(NaN\) in 1 row \(row {row}\)"):
+        with pytest.raises(InputError, match=rf"survival is missing \(NaN\) in 1 row \(row {row}, counting from 0\)"):
             metric(TIME, EVENT, changed(row, 1, np.nan), TIMES)
-        with pytest.raises(InputError, match=rf"survival rises over time in 1 row \(row {row}\)"):
+        with pytest.raises(InputError, match=rf"survival rises over time in 1 row \(row {row}, counting from 0\)"):
             metric(TIME, EVENT, changed(row, 1, 0.99), TIMES)
 
 

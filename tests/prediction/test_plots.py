@@ -163,7 +163,7 @@ def test_one_curve_needs_no_legend(ax):
 
 @pytest.mark.parametrize("labels", [["a"], ["a", "b", "c"]])
 def test_wrong_number_of_labels(labels):
-    with pytest.raises(InputError, match=rf"there are {len(labels)} labels for 2 rows of X; give one for each row"):
+    with pytest.raises(InputError, match=rf"X has 2 rows and labels has {len(labels)}; give one for each row"):
         curves().plot(labels=labels)
     assert not pyplot.get_fignums(), "an empty figure was left behind"
 

@@ -88,5 +88,7 @@ def test_what_was_always_known_in_training_may_be_null_but_not_left_out():
     covariates = covariates_of(fit(age=[1, 2, 3], sex=["f", "m", "f"]))
     found = people_table([{"age": None, "sex": "f"}], covariates)
     assert np.isnan(found["age"].iloc[0])
-    with pytest.raises(ColumnError, match=r"'age' is missing in 1 row \(row 1\); give a value, or null if"):
+    with pytest.raises(
+        ColumnError, match=r"'age' is missing in 1 row \(row 1, counting from 0\); give a value, or null if"
+    ):
         people_table([{"age": 2, "sex": "f"}, {"sex": "f"}], covariates)

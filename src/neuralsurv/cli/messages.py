@@ -31,7 +31,7 @@ class Messages:
     machine : bool
         Print one JSON object at the end and nothing else.
     quiet : bool
-        Leave out notes and progress; warnings are always shown.
+        Leave out progress, and notes except those that are always shown, as warnings are.
     """
 
     def __init__(self, *, machine: bool = False, quiet: bool = False) -> None:
@@ -47,10 +47,10 @@ class Messages:
         """What to give as ``verbose`` to work that shows progress."""
         return False if self.quiet else "auto"
 
-    def note(self, *texts: str) -> None:
-        """Report what was done without being asked."""
+    def note(self, *texts: str, always: bool = False) -> None:
+        """Report what was done without being asked; `always` also if quiet."""
         self.notes += texts
-        if not self.quiet:
+        if not self.quiet or (always and not self.machine):
             self._remark("note", "cyan", texts)
 
     def warn(self, *texts: str) -> None:

@@ -15,7 +15,7 @@ from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.model_file import load
 from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.estimator.paper import PaperNeuralSurv
-from neuralsurv.names import check_known
+from neuralsurv.names import check_known, counted
 
 PRESETS: dict[str, type[NeuralSurv] | type[PaperNeuralSurv]] = {"default": NeuralSurv, "paper": PaperNeuralSurv}
 # Files above this size (in bytes) are worth a warning.
@@ -70,8 +70,9 @@ def warn_of_large_file(cohort: SurvivalTable, model: SurvivalEstimator, messages
         widest = max(columns, key=lambda column: len(column.outputs))
         most = f", {len(widest.outputs)} of them from {widest.name!r}" if len(widest.outputs) > _MANY_OUTPUTS else ""
         messages.warn(
-            f"the model file will have up to about {size / 1e6:.0f} MB, since the {len(columns)} covariates become "
-            f"{width} numbers{most}; leave columns out (--drop), or use a smaller network (--hidden 16)."
+            f"the model file will have up to about {size / 1e6:.0f} MB, since {counted(len(columns), 'covariate')} "
+            f"{'becomes' if len(columns) == 1 else 'become'} {width} numbers{most}; leave columns out (--drop), or use "
+            "a smaller network (--hidden 16)."
         )
 
 

@@ -149,7 +149,7 @@ ConfigFile = Annotated[
     Path | None, _option("--config", "TOML file with settings; what is typed comes before it.", _RUN, "FILE")
 ]
 Force = Annotated[bool, _option("--force", "Replace a file that exists.", _RUN)]
-Quiet = Annotated[bool, _option("--quiet", "No notes and no progress.", _RUN)]
+Quiet = Annotated[bool, _option("--quiet", "No progress, and no notes except on how the event was read.", _RUN)]
 Json = Annotated[
     bool, _option("--json", "Print one JSON object for programs.", _RUN, callback=_remember, is_eager=True)
 ]

@@ -214,8 +214,10 @@ def refuse_uninformative(name: str, kind: str, values: Sequence[Any], present: i
         raise InputError(f"column {name!r} has no value in any of the {rows} rows; drop it.")
     if values[0] == values[-1]:
         value = f"{values[0]:g}" if kind == "number" else values[0]
-        where = f"{present} rows that have a value" if present < rows else f"{rows} rows"
-        raise InputError(f"column {name!r} is constant ({value} in all {where}); drop it.")
+        where = f"all {rows} rows"
+        if present < rows:
+            where = f"all {present} rows that have a value" if present > 1 else "the one row that has a value"
+        raise InputError(f"column {name!r} is constant ({value} in {where}); drop it.")
 
 
 def refuse_identifier(name: str, levels: int, rows: int) -> None:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from neuralsurv.data.row_values import as_vector, rows_phrase
 from neuralsurv.errors import InputError
+from neuralsurv.names import counted
 
 
 def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.ndarray | None) -> np.ndarray:
@@ -30,7 +31,7 @@ def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.
     """
     who = as_vector(subject, "id")
     if len(who) != len(time):
-        raise InputError(f"id has {len(who)} values, but there are {len(time)} rows; give one id per row.")
+        raise InputError(f"id has {counted(len(who), 'value')} for {counted(len(time), 'row')}; give one id per row.")
     gone = np.asarray(pd.isna(who))
     if gone.any():
         raise InputError(f"id is missing in {rows_phrase(gone)}; every episode needs the subject it belongs to.")
@@ -44,16 +45,17 @@ def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.
     if overlap.any():
         row = order[1:][overlap][0]
         raise InputError(
-            f"subject {_name(who[row])} has overlapping episodes: one starts at {entry[row]:g} (row {row}) before the "
-            f"one before it ends; {int(overlap.sum())} such pair(s). Correct the entry times."
+            f"subject {_name(who[row])} has overlapping episodes: one starts at {entry[row]:g} (row {row}, counting "
+            f"from 0) before the one before it ends; {counted(int(overlap.sum()), 'such pair')}. Correct the entry "
+            "times."
         )
     if event is not None:
         after = same & event[order][:-1]
         if after.any():
             row = order[1:][after][0]
             raise InputError(
-                f"subject {_name(who[row])} is observed after its event (row {row}); {int(after.sum())} such row(s). "
-                "Only the last episode of a subject may end with the event."
+                f"subject {_name(who[row])} is observed after its event (row {row}, counting from 0); "
+                f"{counted(int(after.sum()), 'such row')}. Only the last episode of a subject may end with the event."
             )
     return who
 

@@ -200,8 +200,9 @@ class Encoding:
         position = {name: k for k, name in enumerate(names)}
         missing = [name for name in expected if name not in position]
         if missing:
+            are = "is" if len(missing) == 1 else "are"
             raise InputError(
-                f"column {missing[0]!r} is missing ({len(missing)} of {len(expected)} columns are); the model was "
+                f"column {missing[0]!r} is missing ({len(missing)} of {len(expected)} columns {are}); the model was "
                 f"fitted with {', '.join(expected)}."
             )
         refuse_repeated(names, expected)

@@ -11,6 +11,7 @@ import pandas as pd
 from neuralsurv.data.parts import as_array, as_cells, container_of, is_data_frame, is_tabular, named_parts
 from neuralsurv.data.row_values import masked_to_none
 from neuralsurv.errors import InputError
+from neuralsurv.names import counted
 
 
 def as_frame(X: Any) -> pd.DataFrame:
@@ -60,8 +61,8 @@ def _join_parts(parts: dict[str, Any]) -> pd.DataFrame:
     for name, count in rows.items():
         if count != rows[first]:
             raise InputError(
-                f"part {name!r} of X has {count} rows and part {first!r} has {rows[first]}; every part needs one for "
-                "each person."
+                f"part {name!r} of X has {counted(count, 'row')} and part {first!r} has {rows[first]}; every part "
+                "needs one for each person."
             )
     index = next((part.index for part in parts.values() if isinstance(part, pd.DataFrame)), None)
     ordered = sorted(parts, key=lambda name: not is_tabular(parts[name]))

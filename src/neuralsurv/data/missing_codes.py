@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-# 9, 99, -9, 999 …; 88 and 77 are its usual companions.
-_CODE = re.compile(r"-?(9{1,6}|8{2,6}|7{2,6})$")
+from neuralsurv.errors import MissingCodeWarning
+
+# 9, 99, 999 …, and below zero; 88 and 77 are its usual companions.
+_POSITIVE = [float(digit * length) for digit, least in (("9", 1), ("8", 2), ("7", 2)) for length in range(least, 7)]
+_CODES = np.array(sorted([*_POSITIVE, *(-code for code in _POSITIVE)]))
 _FEWEST_ROWS = 10
 
 
@@ -48,6 +53,57 @@ class MissingCode:
         return f"df[{self.column!r}] = df[{self.column!r}].replace({self.code:g}, float('nan'))"
 
 
+@dataclass(frozen=True)
+class CodeCounts:
+    """What decides whether a column of numbers holds codes; it can be added up over parts of the rows.
+
+    Attributes
+    ----------
+    rows : int
+        Rows that have a number.
+    counts : tuple of (float, int)
+        Numbers that could be codes, in order, and the rows that hold each; there are at most 32.
+    low, high : float
+        Range of the other numbers.
+    """
+
+    rows: int = 0
+    counts: tuple[tuple[float, int], ...] = ()
+    low: float = np.inf
+    high: float = -np.inf
+
+    @classmethod
+    def of(cls, values: pd.Series) -> CodeCounts:
+        """Look at the values of some rows; in a column that is not of numbers, there is nothing to count."""
+        if not pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype):
+            return cls()
+        numbers = values.dropna().to_numpy(dtype=np.float64)
+        place = np.minimum(np.searchsorted(_CODES, numbers), len(_CODES) - 1)
+        like_code = _CODES[place] == numbers
+        found, rows = np.unique(numbers[like_code], return_counts=True)
+        counts = tuple(zip(found.tolist(), rows.tolist(), strict=True))
+        others = numbers[~like_code]
+        if len(others) == 0:
+            return cls(len(numbers), counts)
+        return cls(len(numbers), counts, float(others.min()), float(others.max()))
+
+    def __add__(self, other: CodeCounts) -> CodeCounts:
+        """Return the counts of both parts."""
+        counts = Counter(dict(self.counts)) + Counter(dict(other.counts))
+        ends = min(self.low, other.low), max(self.high, other.high)
+        return CodeCounts(self.rows + other.rows, tuple(sorted(counts.items())), *ends)
+
+    def codes(self, column: str) -> list[MissingCode]:
+        """Return the values that look like codes; see :func:`missing_codes`."""
+        if self.rows < _FEWEST_ROWS or not self.low < self.high:
+            return []
+        return [
+            MissingCode(column, code, count, self.low, self.high)
+            for code, count in self.counts
+            if count > 1 and (max(code - self.high, self.low - code) > self.high - self.low or code < 0 <= self.low)
+        ]
+
+
 def missing_codes(values: pd.Series) -> list[MissingCode]:
     """Return the values of a column that look like codes.
 
@@ -62,19 +118,18 @@ def missing_codes(values: pd.Series) -> list[MissingCode]:
     >>> [(found.code, found.count) for found in missing_codes(ages)]
     [(999.0, 2)]
     """
-    if not pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype):
-        return []
-    numbers = values.dropna().to_numpy(dtype=np.float64)
-    if len(numbers) < _FEWEST_ROWS:
-        return []
-    distinct, counts = np.unique(numbers, return_counts=True)
-    like_code = np.array([_CODE.match(f"{value:.17g}") is not None for value in distinct])
-    others = distinct[~like_code]
-    if not like_code.any() or len(others) < 2:
-        return []
-    low, high = float(others[0]), float(others[-1])
-    return [
-        MissingCode(str(values.name), float(code), int(count), low, high)
-        for code, count in zip(distinct[like_code], counts[like_code], strict=True)
-        if count > 1 and (max(code - high, low - code) > high - low or code < 0 <= low)
-    ]
+    return CodeCounts.of(values).codes(str(values.name))
+
+
+def warn_of_codes(found: Iterable[MissingCode], *, stacklevel: int) -> None:
+    """Warn of values that look like codes, with the line of Python that makes each a missing value.
+
+    Parameters
+    ----------
+    found : iterable of MissingCode
+        What was found in the training rows.
+    stacklevel : int
+        As in :func:`warnings.warn`, counted from the caller of this function.
+    """
+    for code in found:
+        warnings.warn(code.sentence(f"write it as one: {code.python}"), MissingCodeWarning, stacklevel=stacklevel + 1)

@@ -12,7 +12,7 @@ import pandas as pd
 from neuralsurv.data.outcome_advice import codes_advice, is_word, words_advice, zero_advice
 from neuralsurv.data.row_values import as_numbers, as_vector, check_finite, rows_phrase
 from neuralsurv.errors import InputError
-from neuralsurv.names import check_known
+from neuralsurv.names import check_known, counted
 
 _NAMES = ("time", "event", "entry", "weight")
 # The largest time lies between these, so that twice the time and the rate per unit of time are finite.
@@ -158,7 +158,8 @@ class Outcome:
         for values, name in ((flags, label[1]), (entries, label[2]), (weights, label[3])):
             if len(values) != len(times):
                 raise InputError(
-                    f"{name} has {len(values)} rows but {label[0]} has {len(times)}; both need one value per row."
+                    f"{name} has {counted(len(values), 'row')} but {label[0]} has {len(times)}; both need one value "
+                    "per row."
                 )
         for values, name in ((times, names[0]), (entries, names[2]), (weights, names[3])):
             check_finite(values, name)

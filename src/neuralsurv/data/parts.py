@@ -18,6 +18,7 @@ from torch import Tensor
 
 from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
+from neuralsurv.names import counted
 
 # The name of the part if X is a single table or array.
 _ALONE = "X"
@@ -184,4 +185,4 @@ def check_parts(X: Any, container: str, names: tuple[str, ...]) -> None:
 def _words(container: str, names: tuple[str, ...]) -> str:
     if container in ("array", "table"):
         return f"one {container}"
-    return f"a {container} of {len(names)} parts ({', '.join(names)})"
+    return f"a {container} of {counted(len(names), 'part')} ({', '.join(names)})"

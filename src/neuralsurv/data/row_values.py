@@ -18,11 +18,12 @@ def rows_phrase(bad: np.ndarray) -> str:
     >>> import numpy as np
     >>> from neuralsurv.data.row_values import rows_phrase
     >>> rows_phrase(np.array([True, False, True]))
-    '2 rows (row 0, 2)'
+    '2 rows (rows 0, 2, counting from 0)'
     """
     where = np.flatnonzero(bad)
     shown = ", ".join(str(i) for i in where[:5]) + (", …" if len(where) > 5 else "")
-    return f"{len(where)} {'row' if len(where) == 1 else 'rows'} (row {shown})"
+    kind = "row" if len(where) == 1 else "rows"
+    return f"{len(where)} {kind} ({kind} {shown}, counting from 0)"
 
 
 def masked_to_none(array: np.ndarray, source: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.row_values import as_vector
 from neuralsurv.errors import InputError
-from neuralsurv.names import check_known
+from neuralsurv.names import check_known, counted
 
 # What pandas calls a column without a name in the header.
 _UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*|)$")
@@ -21,7 +21,7 @@ _UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*|)$")
 def require_rows(rows: int, name: str, count: int) -> None:
     """Refuse an array that does not have one value for each row of X."""
     if rows != count:
-        raise InputError(f"X has {rows} rows but {name} has {count}; both need one for each row.")
+        raise InputError(f"X has {counted(rows, 'row')} but {name} has {count}; both need one for each row.")
 
 
 def numbers_rows(values: pd.Series) -> bool:

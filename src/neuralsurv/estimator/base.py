@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
@@ -20,10 +19,10 @@ from neuralsurv.data.canonical import canonical_cohort
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.episodes import check_episodes
 from neuralsurv.data.features import Encoding
-from neuralsurv.data.missing_codes import missing_codes
+from neuralsurv.data.missing_codes import missing_codes, warn_of_codes
 from neuralsurv.data.stream.time_counts import TimeCounts, event_quartiles
 from neuralsurv.data.table import separate_outcome
-from neuralsurv.errors import InputError, MissingCodeWarning
+from neuralsurv.errors import InputError
 from neuralsurv.estimator.fitted import Fitted, FittedAttributes, thinned
 from neuralsurv.estimator.plot_methods import PlotMethods
 from neuralsurv.estimator.predict_methods import PredictMethods
@@ -174,8 +173,7 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
             frame, outcome.risk_weight(), events=outcome.event_weight(), standardise=self.standardise, like=X
         )
         self._check_encoding(encoding)
-        for code in (code for name in frame.columns for code in missing_codes(frame[name])):
-            warnings.warn(code.sentence(f"write it as one: {code.python}"), MissingCodeWarning, stacklevel=3)
+        warn_of_codes((code for name in frame.columns for code in missing_codes(frame[name])), stacklevel=3)
         require_table(len(frame), len(encoding.outputs))
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
         scale, event = float(outcome.time.max()), outcome.event

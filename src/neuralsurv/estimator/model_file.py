@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from neuralsurv.errors import InputError, NeuralSurvWarning, StorageError
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.fitted import Fitted
 from neuralsurv.estimator.neuralsurv import NeuralSurv
-from neuralsurv.estimator.own_network import own_network
+from neuralsurv.estimator.own_network import OwnNetwork, own_network
 from neuralsurv.estimator.paper import PaperNeuralSurv
 from neuralsurv.files.format import Arrays, Fields, read, stored_array, write
 from neuralsurv.files.stored_posterior import posterior_parts, read_phi, read_posterior
@@ -43,8 +44,9 @@ def save(model: SurvivalEstimator, path: str | os.PathLike[str], *, replace: boo
     if not (parameters["random_state"] is None or isinstance(parameters["random_state"], (int, np.integer))):
         # A generator has a state, not a value; the fitted model no longer needs it.
         parameters["random_state"] = None
+    # A file is data and holds no code: the network is passed again when it is opened.
+    own = own_network(parameters.get("network"))
     if "network" in parameters:
-        # A file is data and holds no code: the network is passed again when it is opened.
         parameters["network"] = None
     header = {
         "class": _known_class(model).__name__,
@@ -62,6 +64,8 @@ def save(model: SurvivalEstimator, path: str | os.PathLike[str], *, replace: boo
         "training": model.training_,
         "diagnostics": asdict(model.diagnostics_),
     }
+    if own is not None:
+        header["own_network"] = _network_settings(own)
     tensors = {
         **arrays,
         "elbo": model.elbo_,
@@ -84,8 +88,8 @@ def load(path: str | os.PathLike[str], network: Any = None) -> SurvivalEstimator
     path : path
         A file that :meth:`neuralsurv.NeuralSurv.save` wrote.
     network : torch.nn.Module or OwnNetwork, optional
-        The network of your own that the model was fitted with; its weights come from the file. ``OwnNetwork(module,
-        device="cuda")`` says where it is to run.
+        The network of your own that the model was fitted with; its weights, and the settings of its training, come from
+        the file. ``OwnNetwork(module, device="cuda")`` says where it is to run.
 
     Examples
     --------
@@ -106,7 +110,8 @@ def load(path: str | os.PathLike[str], network: Any = None) -> SurvivalEstimator
     own = own_network(network)
     module, device = (None, "cpu") if own is None else (own.module, own.device)
     if own is not None:
-        model.set_params(**{"network": network} if "network" in model.get_params(deep=False) else {})
+        known = "network" in model.get_params(deep=False)
+        model.set_params(**{"network": _with_settings(network, own, header)} if known else {})
     trace = stored_array(tensors, "elbo", (None,))
     if len(trace) == 0:
         raise StorageError("the model file is damaged: 'elbo' is empty.")
@@ -177,6 +182,28 @@ def _own_parameters(model: SurvivalEstimator) -> dict[str, Any]:
     if isinstance(draws, int | np.integer) and draws > _MOST_DRAWS:
         raise StorageError(f"draws={draws} cannot be saved; use set_params(draws=…) with at most {_MOST_DRAWS} first.")
     return parameters
+
+
+def _network_settings(own: OwnNetwork) -> dict[str, Any]:
+    """Return how a network was trained; the device is left out, since it belongs to the machine."""
+    several = isinstance(own.bayesian, Sequence) and not isinstance(own.bayesian, str)
+    return {"bayesian": _plain(list(own.bayesian) if several else own.bayesian), **asdict(own.training)}
+
+
+def _with_settings(network: Any, own: OwnNetwork, header: Fields) -> Any:
+    """Return the network that was given, with the settings of the fit; a bare module stays one if they are default."""
+    if header.raw("own_network") is None:
+        # A file written before they were stored.
+        return network
+    table = header.table("own_network")
+    named = isinstance(table.raw("bayesian"), str)
+    used = copy.copy(own).set_params(
+        bayesian=table.text("bayesian") if named else list(table.texts("bayesian")),
+        epochs=table.whole("epochs"),
+        learning_rate=table.positive("learning_rate"),
+    )
+    bare = not isinstance(network, OwnNetwork)
+    return network if bare and used.get_params(deep=False) == own.get_params(deep=False) else used
 
 
 def _plain(value: Any) -> Any:

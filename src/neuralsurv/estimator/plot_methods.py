@@ -10,6 +10,7 @@ import pandas as pd
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
+from neuralsurv.names import counted
 from neuralsurv.prediction import plots
 from neuralsurv.prediction.prediction import Prediction
 
@@ -60,7 +61,9 @@ class PlotMethods:
         outcome = Outcome.from_any(y)
         predicted = self.predict_survival(X, [time]).mean.to_numpy()[:, 0]
         if len(predicted) != len(outcome):
-            raise InputError(f"X has {len(predicted)} rows but y has {len(outcome)}; both need one for each row.")
+            raise InputError(
+                f"X has {counted(len(predicted), 'row')} but y has {len(outcome)}; both need one for each row."
+            )
         return plots.plot_calibration(predicted, outcome, time, groups, ax=ax)
 
     def plot_partial_dependence(

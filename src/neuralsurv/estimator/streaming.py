@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from neuralsurv.arguments import one_of, whole_number
 from neuralsurv.data.features import Encoding
+from neuralsurv.data.missing_codes import warn_of_codes
 from neuralsurv.data.stream.batches import open_source
 from neuralsurv.data.stream.survey import Survey
 from neuralsurv.data.stream.time_counts import event_quartiles
@@ -157,10 +158,13 @@ class StreamedEstimator(SurvivalEstimator):
             plan = options.plan(survey.rows)
             self._refuse_ineffective(options, "exact" if plan.exact else "mini-batch")
             encoding = stream.encoding(survey, seen, standardise=self.standardise)
+            if processes.rank == 0:
+                warn_of_codes(survey.missing_codes(), stacklevel=2)
             mode_seeds = _mode_seeds(int(seeds[0]), modes)
             stores: list[SnapshotStore] = [NoCheckpoint() for _ in mode_seeds]
             if checkpoint is not None:
-                depends = {"settings": settings, "plan": plan, "columns": roles, "cohort": survey, "encoding": encoding}
+                # In the order in which a message names the first difference: the plan follows from the number of rows.
+                depends = {"settings": settings, "columns": roles, "cohort": survey, "encoding": encoding, "plan": plan}
                 stores = [
                     Checkpoint(
                         os.fspath(checkpoint) + (f".{number}" if number > 1 else ""),

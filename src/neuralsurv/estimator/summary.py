@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass
 
 from neuralsurv.estimator.fitted import Fitted
-from neuralsurv.names import printable
+from neuralsurv.names import counted, printable
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
     if found.sampling:
         chains, draws = found.sampling["chains"], found.sampling["draws"]
         rows += [
-            ("Chains", "exact draws", f"{chains * draws:,.0f} ({chains:.0f} chains)"),
+            ("Chains", "exact draws", f"{chains * draws:,.0f} ({counted(chains, 'chain', form='.0f')})"),
             ("Chains", "state", state),
             ("Chains", "worst R-hat", f"{found.sampling['r_hat']:.3f}"),
             ("Chains", "fewest effective draws", f"{min(found.sampling['ess_bulk'], found.sampling['ess_tail']):,.0f}"),

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from reprlib import repr as shortened
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,13 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import InputError, StorageError
+from neuralsurv.files.fit_differences import difference_in_words
 from neuralsurv.files.format import Fields, read, write
 from neuralsurv.inference.stream.processes import ProcessGroup
 from neuralsurv.inference.stream.snapshots import Snapshot
 
 _KIND = "checkpoint"
 _CONSTANT = "constant:"
-# Sums over another number of processes are rounded differently.
-_ROUNDING = 1e-9
 # Longer arrays and lists of words are represented by a few numbers, or a digest.
 _LONGEST = 1000
 
@@ -80,12 +78,11 @@ class Checkpoint:
         raw, arrays = read(self._path)
         if raw.get("kind") != _KIND:
             raise InputError(f"{str(self._path)!r} is not a checkpoint of a fit; name another file.")
-        differs = _difference("", raw.get("fingerprint"), self._fingerprint)
+        differs = difference_in_words(raw.get("fingerprint"), self._fingerprint)
         if differs is not None:
-            name, theirs, ours = differs
             raise InputError(
-                f"the checkpoint {str(self._path)!r} belongs to another fit: {name} is {shortened(theirs)} there and "
-                f"{shortened(ours)} here. Name another file, or delete it to start again."
+                f"the checkpoint {str(self._path)!r} belongs to another fit: {differs}. Name another file, or delete "
+                "it to start again."
             )
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         self.constants = {
@@ -154,18 +151,3 @@ def _summary(values: np.ndarray) -> list[float]:
     """Return a few numbers that differ between long arrays of other values, or of the same in other places."""
     weights = np.random.default_rng(len(values)).uniform(1, 2, size=(2, len(values)))
     return [float(len(values)), float(values.sum()), *(weights @ values).tolist()]
-
-
-def _difference(name: str, theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:
-    """Return where two fingerprints differ first: the name, and what is there and here."""
-    match theirs, ours:
-        case dict(), dict():
-            every = [*ours, *(key for key in theirs if key not in ours)]
-            pairs = [(f"{name}.{key}" if name else key, theirs.get(key), ours.get(key)) for key in every]
-        case list(), list() if len(theirs) == len(ours):
-            pairs = [(f"{name}[{place}]", a, b) for place, (a, b) in enumerate(zip(theirs, ours, strict=True))]
-        case float(), float():
-            return None if np.isclose(theirs, ours, rtol=_ROUNDING, atol=0.0) else (name, theirs, ours)
-        case _:
-            return None if type(theirs) is type(ours) and theirs == ours else (name, theirs, ours)
-    return next((found for pair in pairs if (found := _difference(*pair)) is not None), None)

@@ -7,6 +7,7 @@ rows that is formed at once. ``benchmarks/proof/faults.py`` compares the estimat
 from __future__ import annotations
 
 from neuralsurv.memory import require
+from neuralsurv.names import counted
 from neuralsurv.solvers.rows import BLOCK_NUMBERS
 
 ADVICE = (
@@ -23,7 +24,7 @@ _OUTCOME = 4
 
 def require_table(rows: int, columns: int) -> None:
     """Refuse a table of covariates that will not fit once it is encoded, N rows of `columns` numbers."""
-    work = f"a table of {rows} rows and {columns} encoded columns"
+    work = f"a table of {rows} rows and {counted(columns, 'encoded column')}"
     require(BYTES * _TABLES * float(rows) * (columns + _OUTCOME), work, ADVICE)
 
 

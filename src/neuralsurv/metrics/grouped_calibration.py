@@ -13,6 +13,7 @@ from neuralsurv.errors import InputError
 from neuralsurv.metrics.calibration import check_probabilities
 from neuralsurv.metrics.curves import check_outcome
 from neuralsurv.metrics.kaplan_meier import survival_curve
+from neuralsurv.names import counted
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def one_calibration(
     outcome = check_outcome(time, event)
     chance = check_probabilities(survival_at, "survival_at")
     if len(chance) != len(outcome):
-        raise InputError(f"survival_at has {len(chance)} values, but there are {len(outcome)} rows.")
+        raise InputError(f"survival_at has {counted(len(chance), 'value')} for {counted(len(outcome), 'row')}.")
     if not (np.ndim(at) == 0 and 0 < float(at) < np.inf):
         raise InputError(f"at={at!r} must be one finite time above 0.")
     if variance not in ("greenwood", "binomial"):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
+from neuralsurv.names import counted
 from neuralsurv.posterior.gaussian import Draws
 from neuralsurv.prediction.missing_values import over_imputations
 from neuralsurv.prediction.predictor import Predictor
@@ -27,7 +28,7 @@ def inference_data(predictor: Predictor, X: Any, outcome: Outcome) -> Any:
         raise InputError("to_inference_data needs arviz-base: pip install 'neuralsurv[arviz]'.") from error
     x = predictor.encode(X)
     if len(x) != len(outcome):
-        raise InputError(f"X has {len(x)} rows but y has {len(outcome)}; both need one for each row.")
+        raise InputError(f"X has {counted(len(x), 'row')} but y has {len(outcome)}; both need one for each row.")
     draws = predictor.draws()
     entry, time = predictor.scaled(outcome.entry), predictor.scaled(outcome.time)
     event = torch.from_numpy(outcome.event)

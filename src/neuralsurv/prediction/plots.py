@@ -8,6 +8,7 @@ import numpy as np
 
 from neuralsurv.errors import InputError
 from neuralsurv.metrics.kaplan_meier import kaplan_meier
+from neuralsurv.names import counted
 
 if TYPE_CHECKING:
     from neuralsurv.data.outcome import Outcome
@@ -53,7 +54,7 @@ def plot_prediction(
         raise InputError(f"{people} curves in one picture cannot be read; choose at most {_MOST_CURVES} rows of X.")
     names = [str(name) for name in (prediction.index if labels is None else labels)]
     if len(names) != people:
-        raise InputError(f"there are {len(names)} labels for {people} rows of X; give one for each row.")
+        raise InputError(f"X has {counted(people, 'row')} and labels has {len(names)}; give one for each row.")
     target = axes(ax)
     lower, upper = (end.to_numpy() for end in prediction.interval(level))
     median = prediction.median.to_numpy()

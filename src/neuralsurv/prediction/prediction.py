@@ -12,6 +12,7 @@ import pandas as pd
 
 from neuralsurv.errors import InputError
 from neuralsurv.memory import require
+from neuralsurv.names import counted
 from neuralsurv.posterior.gaussian import people_blocks
 from neuralsurv.prediction.draw_summaries import SUMMARIES, quantile
 from neuralsurv.prediction.notebook_table import html_table, in_words
@@ -66,7 +67,7 @@ class Prediction:
         numbers = self.count * len(self.index) * self._width
         if numbers > _PICKLE_NUMBERS:
             raise InputError(
-                f"{self.count} draws for {len(self.index)} people at {self._width} columns take "
+                f"{self.count} draws for {self._extent} take "
                 f"{8 * numbers / 2**30:.1f} GiB and are not pickled; keep .to_frame() or .arrays(), or predict fewer "
                 "people or times at once."
             )
@@ -107,11 +108,15 @@ class Prediction:
         for part in people_blocks(len(self.index), self.count * self._width):
             yield cube[:, part]
 
+    @property
+    def _extent(self) -> str:
+        return f"{counted(len(self.index), 'person', 'people')} at {counted(self._width, 'column')}"
+
     def _cube(self) -> np.ndarray:
         if "draws" not in self._kept:
             require(
                 8.0 * self.count * len(self.index) * self._width,
-                f"all {self.count} draws for {len(self.index)} people at {self._width} columns",
+                f"all {self.count} draws for {self._extent}",
                 "Ask for .mean or .interval, which hold no draws, or for fewer people or times at once.",
             )
             cube = np.empty((self.count, len(self.index), self._width))
@@ -142,7 +147,7 @@ class Prediction:
             # One copy is kept here, another is returned.
             require(
                 2 * 8.0 * len(missing) * len(self.index) * self._width,
-                f"a prediction of {len(self.index)} people at {self._width} columns",
+                f"a prediction of {self._extent}",
                 "Predict fewer people or times at once.",
             )
             new = {key: np.empty((len(self.index), self._width)) for key in missing}

@@ -17,6 +17,7 @@ from neuralsurv.errors import InputError, NotFiniteError
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.memory import require
 from neuralsurv.model.functionals import invert, level_at, restricted_mean
+from neuralsurv.names import counted
 from neuralsurv.posterior.gaussian import Draws, Posterior, people_blocks
 from neuralsurv.prediction.missing_values import over_imputations, union_by_person
 from neuralsurv.prediction.prediction import Prediction
@@ -333,7 +334,9 @@ class Predictor:
             raise InputError("give either times (difference of survival) or horizon (difference of restricted means).")
         a, b = as_frame(X_a), as_frame(X_b)
         if len(b) not in (1, len(a)):
-            raise InputError(f"X_a has {len(a)} rows and X_b {len(b)}; give as many, or a single row in X_b.")
+            raise InputError(
+                f"X_a has {counted(len(a), 'row')} and X_b {len(b)}; give as many, or a single row in X_b."
+            )
         x_b = self.encode(X_b)
 
         def other(part: slice) -> Tensor:

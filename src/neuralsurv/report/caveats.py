@@ -9,6 +9,7 @@ import pandas as pd
 
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.estimator.base import SurvivalEstimator
+from neuralsurv.names import counted
 from neuralsurv.report.accuracy import Accuracy
 from neuralsurv.report.svg import number
 
@@ -75,13 +76,13 @@ def _about_the_rows(model: SurvivalEstimator, outcome: Outcome, frame: pd.DataFr
     events, columns = int(model.training_["events"]), len(model.encoding_.outputs)
     if events < _FEW_EVENTS_PER_COLUMN * columns:
         found.append(
-            f"The model was fitted to {events} events with {columns} encoded covariates, fewer than ten for each; "
-            "effects of individual covariates are uncertain, and their intervals depend on the prior."
+            f"The model was fitted to {counted(events, 'event')} with {counted(columns, 'encoded covariate')}, fewer "
+            "than ten for each; effects of individual covariates are uncertain, and their intervals depend on the "
+            "prior."
         )
     if int(outcome.event.sum()) < 30:
-        found.append(
-            f"These rows have only {int(outcome.event.sum())} events: scores and calibration are rough figures."
-        )
+        here = counted(int(outcome.event.sum()), "event")
+        found.append(f"These rows have only {here}: scores and calibration are rough figures.")
     if horizon > model.time_scale_:
         found.append(
             f"The horizon {number(horizon)} lies beyond {number(model.time_scale_)}, the last time that the model has "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from neuralsurv.names import counted
 from neuralsurv.report.accuracy import Accuracy, Groups, OverTime
 from neuralsurv.report.cohort_description import CohortDescription
 from neuralsurv.report.effects import Effect
@@ -19,8 +20,8 @@ def cohort_chart(part: CohortDescription, times: np.ndarray, mean: np.ndarray, l
     half = "does not fall to one half" if np.isinf(part.half) else f"falls to one half at {number(part.half)}"
     chart = SvgChart(
         (0.0, last), (0.0, 1.0), "time", "survival",
-        f"Kaplan–Meier curve of {part.rows} rows with {part.events} events; it {half} and ends at "
-        f"{part.survival[-1]:.0%}. The mean predicted curve lies beside it.",
+        f"Kaplan–Meier curve of {counted(part.rows, 'row')} with {counted(part.events, 'event')}; it {half} and ends "
+        f"at {part.survival[-1]:.0%}. The mean predicted curve lies beside it.",
     )  # fmt: skip
     chart.line("Kaplan–Meier", part.times, part.survival, _BLUE, steps=True, band=(part.lower, part.upper),
                band_name=f"{level:.0%} interval")  # fmt: skip
@@ -36,7 +37,8 @@ def elbo_chart(elbo: np.ndarray) -> SvgChart:
     room = 0.05 * (high - low) or 1.0
     chart = SvgChart(
         (1.0, max(2.0, float(len(elbo)))), (low - room, high + room), "step of the fit", "score (nats)",
-        f"The score of the fit goes from {number(float(elbo[0]))} to {number(float(elbo[-1]))} in {len(elbo)} steps.",
+        f"The score of the fit goes from {number(float(elbo[0]))} to {number(float(elbo[-1]))} in "
+        f"{counted(len(elbo), 'step')}.",
     )  # fmt: skip
     chart.line("score", sweeps, elbo, _BLUE)
     return chart
@@ -50,7 +52,7 @@ def people_chart(shown: ShownPeople, last_training: float, level: float) -> SvgC
     )
     chart = SvgChart(
         (0.0, float(shown.times[-1])), (0.0, 1.0), "time", "survival",
-        f"Predicted survival of {len(shown.names)} people with {level:.0%} bands. {ends}.",
+        f"Predicted survival of {counted(len(shown.names), 'person', 'people')} with {level:.0%} bands. {ends}.",
     )  # fmt: skip
     for k, name in enumerate(shown.names):
         band = (shown.lower[k], shown.upper[k])
@@ -87,7 +89,7 @@ def groups_chart(groups: Groups) -> SvgChart:
     )  # fmt: skip
     chart.rule(diagonal=True)
     words = [
-        f"predicted {a:.0%}, observed {b:.0%} (90 % interval {c:.0%} to {d:.0%}), {n} rows"
+        f"predicted {a:.0%}, observed {b:.0%} (90 % interval {c:.0%} to {d:.0%}), {counted(n, 'row')}"
         for a, b, c, d, n in zip(
             groups.predicted, groups.observed, groups.lower, groups.upper, groups.size, strict=True
         )

@@ -8,6 +8,7 @@ from importlib.resources import files
 
 import numpy as np
 
+from neuralsurv.names import counted
 from neuralsurv.report import charts
 from neuralsurv.report.build import Report
 from neuralsurv.report.svg import SvgChart, number
@@ -118,8 +119,9 @@ def _cohort(report: Report) -> str:
     follow_up = (
         "" if np.isinf(part.follow_up) else f" Median follow-up (reverse Kaplan–Meier) is {number(part.follow_up)}."
     )
-    late = f" {part.late:,} rows enter late (left truncation)." if part.late else ""
-    words = f"<p>{part.rows:,} rows, {part.events:,} events; {half}.{follow_up}{late}</p>"
+    late = f" {counted(part.late, 'row enters', 'rows enter', form=',')} late (left truncation)." if part.late else ""
+    size = f"{counted(part.rows, 'row', form=',')}, {counted(part.events, 'event', form=',')}"
+    words = f"<p>{size}; {half}.{follow_up}{late}</p>"
     level = f"{report.options.level:.0%}"
     chart = charts.cohort_chart(part, report.times, report.mean, report.options.level)
     figure = _figure(
@@ -228,9 +230,9 @@ def _effects(report: Report) -> str:
     shown = report.effects[:20]
     caption = (
         f"Change of the mean time without the event up to {number(report.horizon)} when one covariate changes and "
-        f"the others stay the same, averaged over {report.averaged} people, with {level} intervals from joint "
-        "draws. An interval that contains 0 leaves the direction open. These are associations in the model, not "
-        "causal effects."
+        f"the others stay the same, averaged over {counted(report.averaged, 'person', 'people')}, with {level} "
+        "intervals from joint draws. An interval that contains 0 leaves the direction open. These are associations in "
+        "the model, not causal effects."
     )
     rows = [
         (effect.column, effect.change, number(effect.median), f"{number(effect.lower)} to {number(effect.upper)}")

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from neuralsurv.names import counted
 from neuralsurv.service.answers import Deadline
 from neuralsurv.service.limits import Limits
 from neuralsurv.service.problems import problem, try_later
@@ -184,7 +185,8 @@ class Middleware:
             left.cancel()
             await asyncio.gather(work, left, return_exceptions=True)
         if late and exchange.status is None:
-            words = f"there was no answer within {self._limits.seconds:g} seconds; ask for less, or later."
+            limit = counted(self._limits.seconds, "second", form="g")
+            words = f"there was no answer within {limit}; ask for less, or later."
             await exchange.reply(try_later(words), scope)
 
     async def _body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes | None:
@@ -193,7 +195,8 @@ class Middleware:
             async with asyncio.timeout(seconds):
                 return await _read(receive, headers, self._limits.body_bytes)
         except TimeoutError:
-            raise HTTPException(408, f"the request did not arrive within {seconds:g} seconds; send it again.") from None
+            limit = counted(seconds, "second", form="g")
+            raise HTTPException(408, f"the request did not arrive within {limit}; send it again.") from None
 
 
 class _Exchange:

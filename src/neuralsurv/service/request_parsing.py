@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from neuralsurv.errors import InputError
-from neuralsurv.names import check_known
+from neuralsurv.names import check_known, counted
 from neuralsurv.service.covariates import Covariate
 from neuralsurv.service.limits import FARTHEST, Limits
 from neuralsurv.service.people_table import abbreviated, check_names
@@ -70,8 +70,8 @@ def _check_amounts(content: Any, limits: Limits, covariates: Sequence[Covariate]
             raise InputError(f"{name}: there are {len(values)}; send at most {most} at a time.")
     if len(people) * len(times) > limits.cells:
         raise InputError(
-            f"{len(people)} people at {len(times)} times are {len(people) * len(times)} values of each quantity; ask "
-            f"for at most {limits.cells} at a time."
+            f"{counted(len(people), 'person', 'people')} at {counted(len(times), 'time')} are "
+            f"{len(people) * len(times)} values of each quantity; ask for at most {limits.cells} at a time."
         )
     check_names([person for person in people if isinstance(person, dict)], covariates)
 

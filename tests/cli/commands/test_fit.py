@@ -74,8 +74,7 @@ def test_warnings_of_the_fit_are_passed_on(table, tmp_path):
     arguments = ("fit", table, *ROLES, "--out", tmp_path / "m.neuralsurv", *QUICK, "--set", "max_sweeps=1")
     ended = run(*arguments, "--quiet")
     assert ended.code == 0
-    assert ended.err.startswith("warning: the variational sweeps stopped after 1")
-    assert "note:" not in ended.err
+    assert "\nwarning: the variational sweeps stopped after 1" in ended.err
     assert run(*arguments, "--force", "--json").json["warnings"][0].startswith("the variational sweeps stopped after 1")
 
 
@@ -264,7 +263,9 @@ def test_rows_without_an_outcome(table, tmp_path):
     frame.loc[[0, 3], "years"] = np.nan
     frame.to_csv(table, index=False)
     out = tmp_path / "m.neuralsurv"
-    assert "column 'years' is missing (NaN) in 2 rows (row 0, 3)" in refused("fit", table, *ROLES, "--out", out)
+    assert "column 'years' is missing (NaN) in 2 rows (rows 0, 3, counting from 0)" in refused(
+        "fit", table, *ROLES, "--out", out
+    )
     ended = run("fit", table, *ROLES, "--out", out, "--drop-missing-outcome", "--json", *QUICK)
     assert ended.json["rows"] == 38
     assert "left out 2 of 40 rows, which have no complete outcome." in ended.json["notes"]

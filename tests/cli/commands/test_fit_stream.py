@@ -12,8 +12,11 @@ import pytest
 import neuralsurv
 from cli.run_command import refused, run
 from neuralsurv.cli.commands import fit_stream
+from neuralsurv.cli.messages import Messages
 from neuralsurv.data.simulate import lognormal_cohort
+from neuralsurv.data.stream import batches
 from neuralsurv.errors import ProcessLostError
+from neuralsurv.inference.stream.fit import StreamFitter
 
 QUICK = ("--hidden", "4", "--training-passes", "2", "--drop", "useless")
 ROLES = ("--time", "time", "--event", "event")
@@ -76,8 +79,11 @@ def test_messy_rows_of_a_stream(rows, tmp_path):
     assert notes[1].startswith("left out column 'Unnamed: 0': it has no name in the header and numbers the rows")
     events = int(frame["event"].sum())
     assert notes[2] == f"event: 1 ({events}) → event; 0 ({600 - events}) → censored."
+    quiet = run("fit", tmp_path / "messy.parquet", *roles, "--force", "--quiet").err
+    assert [line for line in quiet.splitlines() if line.startswith("note: ")] == [f"note: {notes[2]}"]
     assert warned[0].startswith("column 'town' is text with 30 levels in 600 rows")
     assert "df['code'] = df['code'].replace(999, float('nan'))" in warned[1]
+    assert sum("999" in text for text in warned) == 1
     frame.assign(dose=frame.iloc[:, 0].map("{:.2f}".format).str.replace(".", ",")).to_parquet(tmp_path / "de.parquet")
     told = refused("fit", tmp_path / "de.parquet", *roles, "--force")
     assert told.endswith("write them as numbers: df['dose'] = df['dose'].str.replace(',', '.').astype(float).")
@@ -86,6 +92,30 @@ def test_messy_rows_of_a_stream(rows, tmp_path):
     assert "--event-value, --zero-times cannot be used with --stream" in refused(
         "fit", tmp_path / "r.parquet", *roles, "--force", "--event-value", "2", "--zero-times", "drop"
     )
+
+
+def test_codes_in_any_row_are_warned_of_once_and_before_the_fit(rows, tmp_path, monkeypatch):
+    # Chunks of 300 rows, with the codes in the second.
+    monkeypatch.setattr(batches, "CHUNK_ROWS", 300)
+    place = np.arange(600)
+    codes = {f"c{k}": np.where(place >= 590, 999, place % 50) for k in range(6)}
+    pd.read_parquet(rows / "rows.parquet").assign(**codes).to_parquet(tmp_path / "coded.parquet")
+    shown_before = []
+    plain = StreamFitter.fit
+
+    def fit(self, settings):
+        shown_before.extend(shown)
+        return plain(self, settings)
+
+    shown = []
+    monkeypatch.setattr(StreamFitter, "fit", fit)
+    monkeypatch.setattr(Messages, "_remark", lambda self, kind, colour, texts: shown.extend(texts))
+    ended = run("fit", tmp_path / "coded.parquet", *ROLES, *QUICK, "--stream", "--out", tmp_path / "m.neuralsurv")
+    assert ended.code == 0, ended.err
+    about = [text for text in shown if "999" in text or "the same for" in text]
+    assert [text[:37] for text in about[:3]] == [f"column 'c{k}' holds 999 in 10 rows, and" for k in range(3)]
+    assert about[3:] == ["… and the same for 3 more columns."]
+    assert shown_before == about[:3]
 
 
 def test_what_cannot_stream_is_refused(rows, tmp_path):
@@ -105,6 +135,22 @@ def test_what_cannot_stream_is_refused(rows, tmp_path):
         assert "'tme'" in refused("fit", rows, "--stream", *roles, *out, option, "tme")
     assert "are for rows that stream; add --stream" in refused("fit", rows, *ROLES, *out, "--passes", "3")
     assert "there is no Parquet file" in refused("fit", tmp_path / "no", "--stream", *ROLES, *out)
+
+
+def test_a_text_file_is_refused_with_what_to_do(rows, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pd.read_parquet(rows / "rows.parquet").to_csv("rows.csv", index=False)
+    convert = "convert it once with pandas.read_csv('rows.csv').to_parquet('rows.parquet')"
+    assert refused("fit", "rows.csv", "--stream", *ROLES, "--out", "m") == (
+        f"'rows.csv' is not Parquet, which --stream reads; {convert}, or leave out --stream to read the whole table "
+        "into memory."
+    )
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert refused("fit", "rows.csv", *ROLES, "--out", "m") == (
+        f"'rows.csv' is not Parquet, which a fit under torchrun reads; {convert}, or leave out torchrun to read the "
+        "whole table into memory."
+    )
 
 
 @pytest.mark.parametrize(

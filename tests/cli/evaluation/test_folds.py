@@ -34,7 +34,7 @@ def test_subjects_stay_together():
 @pytest.mark.parametrize(
     ("cohort", "subject", "folds", "message"),
     [
-        (outcome(), None, 1, "1 folds and 1 repeats cannot be run; use at least 2 folds"),
+        (outcome(), None, 1, "1 fold and 1 repeat cannot be run; use at least 2 folds"),
         (outcome(events=3), None, 5, "only 3 rows have an event, too few for 5 folds; use --folds with a smaller"),
         (outcome(events=58), None, 5, "only 2 rows have no event, too few for 5 folds"),
         (outcome(), np.repeat(np.arange(15), 4), 6, "only 5 subjects have an event, too few for 6 folds"),

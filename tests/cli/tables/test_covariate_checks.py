@@ -17,8 +17,8 @@ from neuralsurv.data.features import Encoding
         (["2020-01-01", "2020-05-01 10:00"] * 15, "it holds dates; turn it into a number to use it"),
         (
             ["<1", *map(str, range(49)), *map(str, range(49)), None],
-            "it would be 50 categories, since 1 of its 99 values, such as '<1', are not numbers (if they mean a "
-            "missing value, add --missing '<1')",
+            "it would be 50 categories, since 1 of its 99 values, '<1', is not a number (if it means a missing "
+            "value, add --missing '<1')",
         ),
         (list(range(30)), None),
         (["a", "b"] * 15, None),

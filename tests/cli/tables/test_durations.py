@@ -44,7 +44,7 @@ def test_real_dates_zones_and_numbers_with_a_format():
         (
             ["2024-01-01", "03/04/2024"],
             None,
-            r"holds '03/04/2024' and the like in 1 row \(row 1\), which are not dates",
+            r"holds '03/04/2024' and the like in 1 row \(row 1, counting from 0\), which are not dates",
         ),
         (["2024-01-01"], "%d.%m.%Y", "which are not of the format %d.%m.%Y; say how they are written"),
         ([45000, 45001], None, "column 'left' holds numbers such as 45000, not dates"),

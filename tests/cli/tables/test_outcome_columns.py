@@ -87,7 +87,8 @@ def test_gaps_are_neither_event_nor_censored_and_are_refused():
     flags = event_flags(status("Dead", None, "Alive"), ("Dead",))
     assert flags.isna().tolist() == [False, True, False]
     with pytest.raises(
-        InputError, match=r"'status' is missing \(NaN\) in 1 row \(row 1\); .* --drop-missing-outcome\."
+        InputError,
+        match=r"'status' is missing \(NaN\) in 1 row \(row 1, counting from 0\); .* --drop-missing-outcome\.",
     ):
         refuse_gaps(flags.to_frame("status"), ["status"])
 
@@ -97,10 +98,11 @@ TIMES = pd.DataFrame({"days": [0, 3, 5, 0, 12], "age": range(5)})
 
 def test_zero_times():
     with pytest.raises(
-        InputError, match=r"'days' is 0 in 2 rows \(row 0, 3\); .*, 1, to .* half-step; .*--zero-times drop\."
+        InputError,
+        match=r"'days' is 0 in 2 rows \(rows 0, 3, counting from 0\); .*, 1, to .* half-step; .*--zero-times drop\.",
     ):
         without_zero_times(TIMES, "days", None, dates=False)
-    with pytest.raises(InputError, match=r"2 rows \(row 0, 3\): both dates are the same; a row"):
+    with pytest.raises(InputError, match=r"2 rows \(rows 0, 3, counting from 0\): both dates are the same; a row"):
         without_zero_times(TIMES, "days", None, dates=True)
     with pytest.raises(InputError, match="--zero-times 'halfstep' is not known; use half-step or drop"):
         without_zero_times(TIMES, "days", "halfstep", dates=False)
@@ -117,7 +119,7 @@ def test_zero_times():
 
 
 def test_rows_are_counted_as_in_the_file():
-    with pytest.raises(InputError, match=r"is 0 in 1 row \(row 3\)"):
+    with pytest.raises(InputError, match=r"is 0 in 1 row \(row 3, counting from 0\)"):
         without_zero_times(TIMES.drop(index=[0, 1]), "days", None, dates=False)
 
 
@@ -131,10 +133,13 @@ def test_times_without_zeros_and_times_that_are_no_numbers_are_as_they_are():
 def test_negative_times_and_nothing_left():
     negative = pd.DataFrame({"days": [-2, 0, 3]})
     with pytest.raises(
-        InputError, match=r"'days' is negative in 1 row \(row 0\): a duration starts at 0; correct or drop"
+        InputError,
+        match=r"'days' is negative in 1 row \(row 0, counting from 0\): a duration starts at 0; correct or drop",
     ):
         without_zero_times(negative, "days", "drop", dates=False)
-    with pytest.raises(InputError, match=r"\(row 0\): the end date lies before the start date; correct"):
+    with pytest.raises(
+        InputError, match=r"\(row 0, counting from 0\): the end date lies before the start date; correct"
+    ):
         without_zero_times(negative, "days", "drop", dates=True)
     with pytest.raises(InputError, match="'days' is 0 in every row; nothing is left"):
         without_zero_times(pd.DataFrame({"days": [0, 0]}), "days", "drop", dates=False)

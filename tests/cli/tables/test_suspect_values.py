@@ -54,8 +54,6 @@ def test_a_code_is_named_with_its_column_count_and_flag():
         "column 'age' holds 999 in 3 rows, and 20 to 80 in the others; if 999 stands for a missing value, add "
         "--missing age=999."
     ]
-    told = code_warnings(ages(999, 999), flag=False)
-    assert told[0].endswith("write it as one: df['age'] = df['age'].replace(999, float('nan')).")
 
 
 def test_two_codes_of_one_column():

@@ -126,3 +126,28 @@ def test_without_pyarrow_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(InputError, match=r"pip install 'neuralsurv\[stream\]'"):
         everything(open_source(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("rows.csv", r"pandas\.read_csv\('.*rows\.csv'\)\.to_parquet\('.*rows\.parquet'\)"),
+        ("rows.CSV.gz", r"pandas\.read_csv\('.*rows\.CSV\.gz'\)\.to_parquet\('.*rows\.parquet'\)"),
+        ("rows.tsv", r"pandas\.read_csv\('.*rows\.tsv', sep='\\t'\)\.to_parquet"),
+        ("rows.txt", r"pandas\.read_csv\('.*rows\.txt', sep=None, engine='python'\)\.to_parquet"),
+        ("rows.xlsx", r"pandas\.read_excel\('.*rows\.xlsx'\)\.to_parquet"),
+    ],
+)
+def test_other_tables_are_refused_with_the_line_that_converts_them(tmp_path, name, line):
+    (tmp_path / name).write_text("x,time\n1,2\n", encoding="utf-8")
+    message = (
+        rf"rows\..*' is not Parquet, which fit_stream reads; convert it once with {line}.*, or read it and use fit\."
+    )
+    for given in (tmp_path / name, [str(tmp_path / name)], str(tmp_path / "rows*")):
+        with pytest.raises(InputError, match=message):
+            open_source(given)
+
+
+def test_parquet_under_another_name_is_read(tmp_path):
+    TABLE.to_parquet(tmp_path / "rows.csv")
+    assert sum(len(chunk.frame) for chunk in everything(open_source(tmp_path / "rows.csv"))) == len(TABLE)

@@ -98,7 +98,7 @@ def test_columns_that_no_model_can_use_are_refused():
         (facts([np.nan, np.nan]) + facts([np.nan, np.nan])).column()
     with pytest.raises(InputError, match=r"column 'x' is constant \(2 in all 3 rows\)"):
         (facts([2.0]) + facts([2.0, 2.0])).column()
-    with pytest.raises(InputError, match=r"column 'x' is constant \(a in all 1 rows that have a value\)"):
+    with pytest.raises(InputError, match=r"column 'x' is constant \(a in the one row that has a value\)"):
         facts(["a", None]).column()
     with pytest.raises(InputError, match="column 'x' has 30 different values in 30 rows and looks like an identifier"):
         facts([f"id {k}" for k in range(30)]).column()
@@ -115,7 +115,7 @@ def test_batches_that_do_not_fit_together_are_refused(monkeypatch):
     one = Outcome.from_arrays([1.0], [1])
     accumulator = SurveyAccumulator()
     accumulator.add(pd.DataFrame({"x": [1.0]}), one)
-    with pytest.raises(InputError, match="1 covariates in one and 2 in another"):
+    with pytest.raises(InputError, match="1 covariate in one and 2 in another"):
         accumulator.add(pd.DataFrame({"x": [1.0], "y": [2.0]}), one)
     with pytest.raises(InputError, match="no column is left for the covariates"):
         SurveyAccumulator().add(pd.DataFrame(index=[0]), one)

@@ -18,6 +18,7 @@ from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.survival_table import read_survival_table
 from neuralsurv.cli.tables.table_input import table_kind
 from neuralsurv.cli.tables.table_output import write_table
+from neuralsurv.names import counted
 
 _TITLES = {
     "concordance": "concordance ↑",
@@ -72,9 +73,10 @@ def run(
 
 def _remarks(scores: Scores, fits: int, messages: Messages) -> None:
     for name, cells in scores.changed.items():
+        whose, they_were = ("its", "it was") if cells == 1 else ("their", "they were")
         messages.note(
-            f"column {name!r}: {cells} test cells held a category or a gap that the training rows of their fold do not "
-            "show; they were scored as the commonest value."
+            f"column {name!r}: {counted(cells, 'test cell')} held a category or a gap that the training rows of "
+            f"{whose} fold do not show; {they_were} scored as the commonest value."
         )
     for text, count in scores.warnings.items():
         messages.warn(f"in {count} of {fits} fits of NeuralSurv: {text}.")

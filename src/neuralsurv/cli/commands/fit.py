@@ -79,7 +79,8 @@ def run(
 def usable_cohort(cohort: SurvivalTable, messages: Messages) -> SurvivalTable:
     """Leave out covariates that no model can use, and say so."""
     names, notes = drop_unusable(cohort.covariates)
-    messages.note(*cohort.notes, *notes)
+    cohort.show_notes(messages)
+    messages.note(*notes)
     cohort = replace(cohort, frame=cohort.frame.drop(columns=names))
     if cohort.covariates.shape[1] == 0:
         raise InputError("no covariate is left that a model can use; check --features and --drop.")

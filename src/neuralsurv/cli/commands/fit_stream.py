@@ -19,8 +19,8 @@ from neuralsurv.cli.output_files import file_size, reserved
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.covariate_checks import many_levels
 from neuralsurv.cli.tables.survival_table import option_name
-from neuralsurv.cli.tables.suspect_values import code_warnings, refuse_decimal_commas, row_number_columns
-from neuralsurv.errors import InputError, NeuralSurvWarning, ProcessLostError
+from neuralsurv.cli.tables.suspect_values import MOST_SENTENCES, first_few, refuse_decimal_commas, row_number_columns
+from neuralsurv.errors import InputError, MissingCodeWarning, NeuralSurvWarning, ProcessLostError
 from neuralsurv.names import check_known
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def run(
         if not isinstance(model, NeuralSurv):
             raise InputError("--stream is for the default model; --preset paper needs all rows in memory.")
         began = time.perf_counter()
-        with warnings.catch_warnings(record=True) as caught, _stopped_by_torchrun(options.checkpoint):
-            warnings.simplefilter("always", NeuralSurvWarning)
+        with _warnings_shown(messages if first else None), _stopped_by_torchrun(options.checkpoint):
             model.fit_stream(
                 str(settings.file),
                 time=str(settings.time),
@@ -84,9 +83,8 @@ def run(
         seconds = time.perf_counter() - began
         if not first:
             return
-        messages.warn(*(str(item.message) for item in caught if issubclass(item.category, NeuralSurvWarning)))
         rows, events = model.training_["rows"], model.training_["events"]
-        messages.note(f"{settings.event}: 1 ({events}) → event; 0 ({rows - events}) → censored.")
+        messages.note(f"{settings.event}: 1 ({events}) → event; 0 ({rows - events}) → censored.", always=True)
         save(model, out, replace=force)
         messages.say(str(model.summary()).partition("\n\nWarnings")[0])
         shared = f" by {processes()} processes" if processes() > 1 else ""
@@ -126,7 +124,10 @@ def _features(settings: DataSettings, messages: Messages) -> list[str]:
         raise InputError(f"{shown} cannot be used with --stream: prepare the columns before you write Parquet.")
     from neuralsurv.data.stream.batches import open_parquet
 
-    source = open_parquet(settings.file)
+    # torchrun streams without being asked.
+    asked = "--stream" if processes() == 1 else "a fit under torchrun"
+    instead = f"leave out {asked.split()[-1]} to read the whole table into memory"
+    source = open_parquet(settings.file, asked=asked, instead=instead)
     known = source.column_names()
     outcome = {role: getattr(settings, role) for role in ("time", "event", "entry", "weight")}
     for role, name in outcome.items():
@@ -155,8 +156,31 @@ def _looked_at(source: ParquetSource, features: list[str], settings: DataSetting
     features = [name for name in features if name not in found]
     head = first.frame[features]
     refuse_decimal_commas(head, text_file=False, categorical=False)
-    messages.warn(*many_levels(head), *code_warnings(head, flag=False))
+    messages.warn(*many_levels(head))
     return features
+
+
+@contextmanager
+def _warnings_shown(messages: Messages | None) -> Iterator[None]:
+    """Show the warnings of a fit as they come: those on the table are worth more before hours of work than after."""
+    codes: list[str] = []
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if messages is None or not issubclass(category, NeuralSurvWarning):
+            return
+        if issubclass(category, MissingCodeWarning):
+            codes.append(str(message))
+            # Of many, what is left is said at the end.
+            messages.warn(*codes[:MOST_SENTENCES])
+        else:
+            messages.warn(str(message))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", NeuralSurvWarning)
+        warnings.showwarning = show
+        yield
+    if messages is not None:
+        messages.warn(*first_few(codes))
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from neuralsurv.cli.tables.table_input import is_text_file, read_table, table_ki
 from neuralsurv.cli.tables.table_output import csv_text, write_table
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.base import SurvivalEstimator
-from neuralsurv.names import check_known, printable
+from neuralsurv.names import check_known, counted, printable
 from neuralsurv.prediction.prediction import Prediction
 
 QUANTITIES = ("survival", "hazard", "cumulative-hazard", "median", "quantile", "event-time", "rmst", "path")
@@ -98,7 +98,7 @@ def run(
             result = _add_median(result, model.predict_median(frame), options.level)
         if out is not None:
             write_table(result, out, force=force)
-            messages.say(f"wrote {out}: {len(result)} lines ({file_size(out)})")
+            messages.say(f"wrote {out}: {counted(len(result), 'line')} ({file_size(out)})")
             shown = None if picture is None else str(picture)
             messages.result(out=str(out), lines=len(result), picture=shown, **answer)
         elif messages.machine:

@@ -52,7 +52,7 @@ def run(
         settings = table.over(named)
         texts = (*settings.categorical, *text_categories(model.encoding_.columns))
         cohort = read_survival_table(replace(settings, categorical=tuple(dict.fromkeys(texts))), needed=names)
-        messages.note(*cohort.notes)
+        cohort.show_notes(messages)
         for column in model.encoding_.columns:
             check_known(column.name, list(cohort.frame.columns), what="column", where="used by the model")
         options = ReportOptions(

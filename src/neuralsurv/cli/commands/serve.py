@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.option_groups import ServeOptions
 from neuralsurv.errors import InputError
+from neuralsurv.names import counted
 
 if TYPE_CHECKING:
     from neuralsurv.service.limits import Limits
@@ -113,7 +114,8 @@ def _announce(
     else:
         messages.say(f"serving {path.name} at {address}")
     guard = "with a token" if token is not None else "without a token"
-    messages.say(f"{guard}, up to {limits.people} people and {limits.times} times a request; stop with Ctrl-C")
+    most = f"{counted(limits.people, 'person', 'people')} and {counted(limits.times, 'time')}"
+    messages.say(f"{guard}, up to {most} a request; stop with Ctrl-C")
     messages.result(url=address, model=str(path), token=token is not None, explorer=options.explorer)
     sys.stdout.flush()
 
@@ -161,8 +163,8 @@ def read_token(file: Path | None) -> str | None:
         return None
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise InputError(
-            f"{source} has {len(token)} characters; use at least {_SHORTEST_TOKEN} letters, digits and signs without "
-            'spaces, for example from python -c "import secrets; print(secrets.token_urlsafe())".'
+            f"{source} has {counted(len(token), 'character')}; use at least {_SHORTEST_TOKEN} letters, digits and "
+            'signs without spaces, for example from python -c "import secrets; print(secrets.token_urlsafe())".'
         )
     return token
 

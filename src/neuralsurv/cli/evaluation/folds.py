@@ -10,6 +10,7 @@ import pandas as pd
 from neuralsurv.cli.tables.covariate_checks import is_number, unusable
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
+from neuralsurv.names import counted
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,22 @@ def make_folds(outcome: Outcome, subject: np.ndarray | None, folds: int, repeats
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     if folds < 2 or repeats < 1:
-        raise InputError(f"{folds} folds and {repeats} repeats cannot be run; use at least 2 folds and 1 repeat.")
+        raise InputError(
+            f"{counted(folds, 'fold')} and {counted(repeats, 'repeat')} cannot be run; use at least 2 folds and "
+            "1 repeat."
+        )
     people = np.arange(len(outcome)) if subject is None else subject
     if pd.isna(people).any():
-        raise InputError(f"the id is missing in {int(pd.isna(people).sum())} rows; fill it in, or leave out --id.")
+        gone = counted(int(pd.isna(people).sum()), "row")
+        raise InputError(f"the id is missing in {gone}; fill it in, or leave out --id.")
     for what, count in (
         ("an event", len(pd.unique(people[outcome.event]))),
         ("no event", len(pd.unique(people[~outcome.event]))),
     ):
         # Without any censoring there is nothing to balance.
         if count < folds and not (what == "no event" and count == 0):
-            kind = "rows" if subject is None else "subjects"
-            raise InputError(
-                f"only {count} {kind} have {what}, too few for {folds} folds; use --folds with a smaller number."
-            )
+            few = counted(count, "row" if subject is None else "subject") + (" has" if count == 1 else " have")
+            raise InputError(f"only {few} {what}, too few for {folds} folds; use --folds with a smaller number.")
     result = []
     for repeat in range(repeats):
         shuffle = {"n_splits": folds, "shuffle": True, "random_state": seed + repeat}

@@ -100,9 +100,11 @@ def _mostly_numbers(values: pd.Series) -> str:
     odd = text[~numbers]
     if len(odd) == 0 or numbers.mean() < 0.5:
         return ""
+    one = len(odd) == 1
+    found = f"{odd.iloc[0]!r}, is not a number" if one else f"such as {odd.iloc[0]!r}, are not numbers"
     return (
-        f", since {len(odd)} of its {len(text)} values, such as {odd.iloc[0]!r}, are not numbers (if they mean a "
-        f"missing value, add --missing {odd.iloc[0]!r})"
+        f", since {len(odd)} of its {len(text)} values, {found} (if {'it means' if one else 'they mean'} a missing "
+        f"value, add --missing {odd.iloc[0]!r})"
     )
 
 

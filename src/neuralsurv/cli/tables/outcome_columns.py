@@ -11,7 +11,7 @@ import pandas as pd
 from neuralsurv.data.outcome_advice import half_step, is_word, likely_events, plain_form
 from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
-from neuralsurv.names import listed, suggestion
+from neuralsurv.names import counted, listed, suggestion
 
 ZERO_TIMES = ("half-step", "drop")
 # From here on whole numbers are not exact as floats.
@@ -84,7 +84,7 @@ def _listed(counts: pd.Series) -> str:
     """Return the most frequent values with their counts, and how many others there are."""
     shown = ", ".join(f"{value} ({count})" for value, count in counts.iloc[:_MOST_VALUES].items())
     others = counts.iloc[_MOST_VALUES:]
-    return shown + (f" and {len(others)} other values ({others.sum()})" if len(others) else "")
+    return shown + (f" and {counted(len(others), 'other value')} ({others.sum()})" if len(others) else "")
 
 
 def _refuse_variants(name: str, chosen: tuple[str, ...], counts: pd.Series) -> None:
@@ -93,20 +93,16 @@ def _refuse_variants(name: str, chosen: tuple[str, ...], counts: pd.Series) -> N
     variants = [value for value in counts.index if value not in chosen and plain_form(value) in meant]
     if variants:
         first = meant[plain_form(variants[0])]
-        written = ", ".join(f"{value!r} ({_rows(counts[value])})" for value in variants)
+        written = ", ".join(f"{value!r} ({counted(counts[value], 'row')})" for value in variants)
         raise InputError(
-            f"column {name!r} holds {written} beside {first!r} ({_rows(counts[first])}), written differently only in "
-            f"case, spaces, accents or zeros; if they mean the event too, add {_typed(variants)}, otherwise rename "
-            "them in the file."
+            f"column {name!r} holds {written} beside {first!r} ({counted(counts[first], 'row')}), written differently "
+            f"only in case, spaces, accents or zeros; if they mean the event too, add {_typed(variants)}, otherwise "
+            "rename them in the file."
         )
 
 
 def _typed(values: Sequence[str]) -> str:
     return " ".join(f"--event-value {shlex.quote(value)}" for value in values)
-
-
-def _rows(count: int) -> str:
-    return f"{count} row" if count == 1 else f"{count} rows"
 
 
 def _check_is_flag(values: pd.Series, counts: pd.Series) -> None:

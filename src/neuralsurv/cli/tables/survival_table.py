@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.durations import duration, read_dates
 from neuralsurv.cli.tables.outcome_columns import event_flags, event_note, labels, refuse_gaps, without_zero_times
@@ -38,6 +39,8 @@ class SurvivalTable:
         Which column is time, event, entry, weight and id.
     notes : tuple of str
         What was changed in the table, in words.
+    event_note : str
+        How each value of the event column was read.
     settings : DataSettings
         Where it came from.
     """
@@ -45,7 +48,13 @@ class SurvivalTable:
     frame: pd.DataFrame
     roles: dict[str, str]
     notes: tuple[str, ...]
+    event_note: str
     settings: DataSettings
+
+    def show_notes(self, messages: Messages) -> None:
+        """Say what was changed, and how the event was read: that decides what every result means."""
+        messages.note(*self.notes)
+        messages.note(self.event_note, always=True)
 
     @property
     def covariates(self) -> pd.DataFrame:
@@ -120,8 +129,8 @@ def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) ->
     dates = settings.start_date is not None
     frame, note = without_zero_times(frame, roles["time"], settings.zero_times, dates=dates)
     notes += [note] if note else []
-    notes.append(event_note(words[frame.index], frame[event]))
-    return SurvivalTable(frame.reset_index(drop=True), roles, tuple(notes), settings)
+    read_as = event_note(words[frame.index], frame[event])
+    return SurvivalTable(frame.reset_index(drop=True), roles, tuple(notes), read_as, settings)
 
 
 def _without_row_numbers(frame: pd.DataFrame, settings: DataSettings, notes: list[str]) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from neuralsurv.errors import InputError
 _UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*|column \d+|)$")
 # What R and collections of its data sets call the names of rows.
 _ROW_NAMES = re.compile(r"(row[._ ]?names?|index|X|__index_level_\d+__)$")
-_MOST_SENTENCES = 3
+MOST_SENTENCES = 3
 
 
 def refuse_decimal_commas(frame: pd.DataFrame, *, text_file: bool, categorical: bool = True) -> None:
@@ -70,24 +70,16 @@ def row_number_columns(frame: pd.DataFrame) -> dict[str, str]:
     return found
 
 
-def code_warnings(frame: pd.DataFrame, *, flag: bool = True) -> list[str]:
-    """Return a sentence for each number that looks like a code for a missing value, such as 999 or -9.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The columns that are used.
-    flag : bool
-        Whether ``--missing`` can be used; else the sentences say what to type in Python.
-    """
+def code_warnings(frame: pd.DataFrame) -> list[str]:
+    """Return a sentence for each number that looks like a code for a missing value, with the option to add."""
     texts = []
     for found in (found for name in frame.columns for found in missing_codes(frame[name])):
         option = f"add --missing {shlex.quote(f'{found.column}={found.code:g}')}"
-        texts.append(found.sentence(option if flag else f"write it as one: {found.python}"))
+        texts.append(found.sentence(option))
     return first_few(texts)
 
 
 def first_few(texts: list[str]) -> list[str]:
     """Return the first few of many sentences, and how many more there are."""
-    more = len(texts) - _MOST_SENTENCES
-    return texts if more < 2 else [*texts[:_MOST_SENTENCES], f"… and the same for {more} more columns."]
+    more = len(texts) - MOST_SENTENCES
+    return texts if more < 2 else [*texts[:MOST_SENTENCES], f"… and the same for {more} more columns."]

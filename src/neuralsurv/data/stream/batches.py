@@ -22,6 +22,16 @@ from neuralsurv.errors import InputError, NeuralSurvError
 CHUNK_ROWS = 8192
 # The chunk numbers of processes that have rows of their own start this far apart.
 _APART = 2**40
+_MAGIC = b"PAR1"
+# Tables in other formats, and what pandas reads them with.
+_OTHER_FORMATS = {
+    ".csv": "pandas.read_csv({!r})",
+    ".tsv": "pandas.read_csv({!r}, sep='\\t')",
+    ".txt": "pandas.read_csv({!r}, sep=None, engine='python')",
+    ".feather": "pandas.read_feather({!r})",
+    ".xlsx": "pandas.read_excel({!r})",
+    ".xls": "pandas.read_excel({!r})",
+}
 
 Mine = Callable[[int], bool]
 
@@ -112,9 +122,22 @@ class BatchSource:
             first += -(-len(frame) // CHUNK_ROWS)
 
 
-def open_parquet(path: str | os.PathLike[str]) -> ParquetSource:
-    """Return the source behind a Parquet file, a folder of them or a pattern."""
-    return ParquetSource(tuple(_files(os.fspath(path))))
+def open_parquet(
+    *paths: str | os.PathLike[str], asked: str = "fit_stream", instead: str = "read it and use fit"
+) -> ParquetSource:
+    """Return the source behind Parquet files, folders of them or patterns.
+
+    Parameters
+    ----------
+    paths : path
+        The files, folders or patterns.
+    asked, instead : str
+        For a file in another format: what reads only Parquet, and what else to do with the file.
+    """
+    files = tuple(file for path in paths for file in _files(os.fspath(path)))
+    for name in files:
+        _refuse_other_formats(name, asked, instead)
+    return ParquetSource(files)
 
 
 def open_source(data: Any) -> Source:
@@ -137,7 +160,7 @@ def open_source(data: Any) -> Source:
     if isinstance(data, str | os.PathLike):
         return open_parquet(data)
     if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
-        return ParquetSource(tuple(file for item in data for file in _files(os.fspath(item))))
+        return open_parquet(*data)
     if isinstance(data, pd.DataFrame) or hasattr(data, "__dataframe__"):
         return BatchSource([data])
     if callable(data):
@@ -194,6 +217,19 @@ def _files(name: str) -> list[str]:
             f"there is no Parquet file {name!r}; name a file, a folder or a pattern such as 'data/*.parquet'."
         )
     return found
+
+
+def _refuse_other_formats(name: str, asked: str, instead: str) -> None:
+    """Refuse a file whose name says that it is another kind of table, unless it is Parquet all the same."""
+    plain = Path(name.removesuffix(".gz"))
+    reader = _OTHER_FORMATS.get(plain.suffix.lower())
+    if reader is None:
+        return
+    with _readable(name), open(name, "rb") as file:
+        if file.read(len(_MAGIC)) == _MAGIC:
+            return
+    convert = f"{reader.format(name)}.to_parquet({str(plain.with_suffix('.parquet'))!r})"
+    raise InputError(f"{name!r} is not Parquet, which {asked} reads; convert it once with {convert}, or {instead}.")
 
 
 def _check_names(missing: list[str], known: list[str], place: str) -> None:

@@ -23,12 +23,15 @@ from neuralsurv.data.columns import (
     refuse_uninformative,
 )
 from neuralsurv.data.features import Encoding, refuse_repeated
+from neuralsurv.data.missing_codes import CodeCounts, MissingCode
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.stream.time_counts import TimeCounts
 from neuralsurv.errors import InputError
+from neuralsurv.names import counted
 
 # A category with more levels than this would not fit a model, nor the memory.
 _MOST_LEVELS = 10_000
+_NO_CODES = CodeCounts()
 _NO_TIMES = TimeCounts(np.empty(0), np.empty(0))
 # Times are counted in batches of this many.
 _COUNTED_AT_ONCE = 500_000
@@ -54,6 +57,8 @@ class ColumnFacts:
         Rows with and without a value.
     whole : bool
         Whether all numbers so far are whole.
+    codes : CodeCounts
+        Numbers that could be codes for missing values.
     """
 
     name: str
@@ -65,6 +70,7 @@ class ColumnFacts:
     present: int = 0
     missing: int = 0
     whole: bool = True
+    codes: CodeCounts = _NO_CODES
 
     @classmethod
     def of(cls, series: pd.Series, name: str) -> ColumnFacts:
@@ -82,7 +88,8 @@ class ColumnFacts:
             return facts
         if kind_of(values) == "number":
             whole = bool((present == np.floor(present)).all())
-            return replace(facts, kind="number", low=float(present.min()), high=float(present.max()), whole=whole)
+            low, high = float(present.min()), float(present.max())
+            return replace(facts, kind="number", low=low, high=high, whole=whole, codes=CodeCounts.of(series))
         order = tuple(map(str, series.cat.categories)) if isinstance(series.dtype, pd.CategoricalDtype) else None
         return replace(facts, kind="category", levels=tuple(sorted(set(present.tolist()))), order=order)
 
@@ -117,6 +124,7 @@ class ColumnFacts:
             self.present + other.present,
             self.missing + other.missing,
             self.whole and other.whole,
+            self.codes + other.codes,
         )
 
     def column(self) -> Column:
@@ -173,8 +181,8 @@ class Survey:
         """Return the summary of both parts."""
         if self.columns and other.columns and len(self.columns) != len(other.columns):
             raise InputError(
-                f"the batches have different columns: {len(self.columns)} covariates in one and {len(other.columns)} "
-                "in another; give every batch the same columns in the same order."
+                f"the batches have different columns: {counted(len(self.columns), 'covariate')} in one and "
+                f"{len(other.columns)} in another; give every batch the same columns in the same order."
             )
         both = [a + b for a, b in zip(self.columns, other.columns, strict=False)]
         return Survey(
@@ -189,6 +197,10 @@ class Survey:
             self.times + other.times,
             tuple(both) or self.columns or other.columns,
         )
+
+    def missing_codes(self) -> list[MissingCode]:
+        """Return the values of the covariates that look like codes for missing ones."""
+        return [found for column in self.columns for found in column.codes.codes(column.name)]
 
     def check_fittable(self) -> None:
         """Refuse a cohort from which no hazard can be learned."""

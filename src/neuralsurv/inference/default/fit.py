@@ -23,6 +23,7 @@ from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import GroupedPrior, PointMass
 from neuralsurv.model.quadrature import Rule, ShiftedLog
+from neuralsurv.names import counted
 from neuralsurv.posterior.concerns import CEILING_SHARE, Concern, concern_fields, few_events, near_ceiling
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.progress import Advance, bar
@@ -161,15 +162,15 @@ class DefaultFit:
     def _about_search(self) -> list[Concern]:
         if self.interrupted:
             text = (
-                f"the search for the scales of the prior was interrupted after {len(self.trace)} settings; the model "
-                "can be used, but its scales are not the best and it does not average over them."
+                f"the search for the scales of the prior was interrupted after {counted(len(self.trace), 'setting')}; "
+                "the model can be used, but its scales are not the best and it does not average over them."
             )
             return [Concern("interrupted", text)]
         if self.top.info.converged:
             return []
         text = (
-            f"the ascent for the best scales stopped after {self.top.info.steps} steps before reaching its tolerance. "
-            "Raise max_sweeps, or tolerance if that is close enough."
+            f"the ascent for the best scales stopped after {counted(self.top.info.steps, 'step')} before reaching its "
+            "tolerance. Raise max_sweeps, or tolerance if that is close enough."
         )
         return [Concern("sweeps", text)]
 
