@@ -74,9 +74,7 @@ def scale_of(spread: np.ndarray, exponent: np.ndarray) -> np.ndarray:
         return np.asarray(np.clip(np.ldexp(spread, exponent), limits.smallest_subnormal, limits.max))
 
 
-def events_at_rarer(
-    mean: np.ndarray, half_range: np.ndarray, events: np.ndarray, event_sum: np.ndarray
-) -> np.ndarray:
+def events_at_rarer(mean: np.ndarray, half_range: np.ndarray, events: np.ndarray, event_sum: np.ndarray) -> np.ndarray:
     """Return the events at the rarer of two values, observed or expected, whichever are more, shape (p,).
 
     Parameters
@@ -90,7 +88,7 @@ def events_at_rarer(
     expected = events * (half_range - np.abs(mean)) / distance
     # The rarer value lies on the other side of the middle than the mean.
     observed = (events * half_range - np.sign(mean) * event_sum) / distance
-    return np.maximum(expected, observed)
+    return np.asarray(np.maximum(expected, observed))
 
 
 def bounded_spread(spread: np.ndarray, mean: np.ndarray, half_range: np.ndarray, shown: np.ndarray) -> np.ndarray:

@@ -34,7 +34,8 @@ class Encoding:
         The input columns, in order.
     center, scale : ndarray of shape (p,)
         Weighted mean and spread of each encoded column in training; the spread of a column of two values is at least a
-        quarter of their distance, and larger where the rarer has few events. The mean is imputed for a missing value of a training row.
+        quarter of their distance, and larger where the rarer has few events. The mean is imputed for a missing value of
+        a training row.
     standardise : bool
         Whether the mean is subtracted and the result divided by the spread.
     container, parts : str, tuple of str
