@@ -29,21 +29,11 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 
 @dataclass(frozen=True)
 class Config:
-    """What a configuration file says.
-
-    Attributes
-    ----------
-    data : DataSettings
-        The data.
-    model : dict
-        Arguments of the estimator.
-    out : Path, optional
-        Where the model goes.
-    """
+    """What a configuration file says."""
 
     data: DataSettings
-    model: dict[str, Any]
-    out: Path | None
+    model: dict[str, Any]  # arguments of the estimator
+    out: Path | None  # where the model goes
 
 
 def read_config(path: Path | None) -> Config:
@@ -88,19 +78,7 @@ def _checked(name: str, value: Any, kind: str, where: str) -> Any:
 
 
 def config_text(data: DataSettings, model: dict[str, Any], out: Path, folder: Path) -> str:
-    """Return a configuration file that repeats a run.
-
-    Parameters
-    ----------
-    data : DataSettings
-        The data.
-    model : dict
-        Arguments of the estimator.
-    out : Path
-        Where the model goes.
-    folder : Path
-        Folder of the configuration file, from which paths are counted.
-    """
+    """Return a configuration file that repeats a run; paths are relative to `folder`, where it will be."""
     source = {**data.plain(), **({"file": _relative(data.file, folder)} if data.file is not None else {})}
     tables = {"data": source, "model": model, "output": {"file": _relative(out, folder)}}
     blocks = []

@@ -24,15 +24,7 @@ _LATE_CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 class Messages:
-    """Prints for a person, or with ``machine=True`` for a program.
-
-    Parameters
-    ----------
-    machine : bool
-        Print one JSON object at the end and nothing else.
-    quiet : bool
-        Leave out notes and progress; warnings are always shown.
-    """
+    """Prints for a person, or one JSON object at the end for a program; `quiet` leaves out all but warnings."""
 
     def __init__(self, *, machine: bool = False, quiet: bool = False) -> None:
         self.machine = machine

@@ -14,56 +14,33 @@ UNITS = ("seconds", "minutes", "hours", "days", "weeks", "months", "years")
 
 @dataclass(frozen=True)
 class DataSettings:
-    """Which table is read, and what its columns are.
-
-    Attributes
-    ----------
-    file : Path, optional
-        The table.
-    time, event, entry, weight, id : str, optional
-        Columns of the outcome, as in :meth:`neuralsurv.NeuralSurv.fit`.
-    event_values : tuple of str
-        Values of the event column that mean the event; 0/1 or true/false if empty.
-    start_date, end_date, entry_date : str, optional
-        Columns with dates, in place of time and entry.
-    unit : str, optional
-        Unit that dates are turned into.
-    date_format : str, optional
-        Format of the dates, as in ``strptime``; ISO 8601 if not given.
-    features, drop : tuple of str
-        The covariates to use (all if empty) and those to leave out.
-    categorical : tuple of str
-        Columns of numbers that are names and not amounts.
-    missing : tuple of str
-        Further texts that mean a missing value; ``column=text`` for one column.
-    separator, decimal, encoding : str, optional
-        How a text file is written; by default guessed, with a point, in UTF-8.
-    drop_missing_outcome : bool
-        Whether rows without an outcome are left out instead of refused.
-    zero_times : str, optional
-        What is done with rows whose time is 0: ``half-step`` or ``drop``; they are refused if not given.
-    """
+    """Which table is read, and what its columns are."""
 
     file: Path | None = None
+    # Columns of the outcome, as in :meth:`neuralsurv.NeuralSurv.fit`.
     time: str | None = None
     event: str | None = None
     entry: str | None = None
     weight: str | None = None
     id: str | None = None
-    event_values: tuple[str, ...] = ()
+    event_values: tuple[str, ...] = ()  # values of the event column that mean the event; 0/1 or true/false if empty
+    # Columns with dates, in place of time and entry.
     start_date: str | None = None
     end_date: str | None = None
     entry_date: str | None = None
-    unit: str | None = None
-    date_format: str | None = None
+    unit: str | None = None  # unit that dates are turned into
+    date_format: str | None = None  # format of the dates, as in ``strptime``; ISO 8601 if not given
+    # The covariates to use (all if empty) and those to leave out.
     features: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()  # columns of numbers that are names and not amounts
+    missing: tuple[str, ...] = ()  # further texts that mean a missing value; ``column=text`` for one column
+    # How a text file is written; by default guessed, with a point, in UTF-8.
     separator: str | None = None
     decimal: str | None = None
     encoding: str | None = None
-    drop_missing_outcome: bool = False
+    drop_missing_outcome: bool = False  # whether rows without an outcome are left out instead of refused
+    # What is done with rows whose time is 0: ``half-step`` or ``drop``; they are refused if not given.
     zero_times: str | None = None
 
     def over(self, other: DataSettings) -> DataSettings:
@@ -94,16 +71,7 @@ def model_settings(
 ) -> dict[str, Any]:
     """Return the arguments of the estimator that were given on the command line.
 
-    Parameters
-    ----------
-    preset : str, optional
-        Name of a preset.
-    hidden : str, optional
-        Widths of the hidden layers, for example ``"16,16"``; ``"none"`` for a linear model.
-    seed, draws : int, optional
-        The estimator's ``random_state`` and ``draws``.
-    assignments : list of str, optional
-        Any further arguments as ``name=value``.
+    `hidden` is a list such as ``"16,16"``, or ``"none"`` for a linear model; `assignments` are further ``name=value``.
     """
     found: dict[str, Any] = {"preset": preset, "hidden": _widths(hidden), "random_state": seed, "draws": draws}
     found = {name: value for name, value in found.items() if value is not None}

@@ -36,16 +36,8 @@ _LONGEST = 1000
 class Checkpoint:
     """Saves snapshots of a fit to a file, and resumes from the one that is there.
 
-    Parameters
-    ----------
-    path : path
-        The file. Only process 0 reads and writes it.
-    fingerprint : dict of str to plain value
-        What identifies the fit: its data and settings. A file of another fit is refused.
-    processes : ProcessGroup
-        The processes of the fit.
-    every : float
-        Seconds between two saves.
+    Only process 0 reads and writes the file, `every` so many seconds. The fingerprint identifies the fit by its data
+    and settings: a file of another fit is refused.
     """
 
     def __init__(
@@ -111,14 +103,9 @@ class Checkpoint:
 
 
 def fingerprint(**parts: Any) -> dict[str, Any]:
-    """Return what identifies a fit, in plain values.
+    """Return what identifies a fit, dataclasses, arrays and plain values by name, in plain values.
 
     Every field of every dataclass is included, so that one that is added later cannot be forgotten.
-
-    Parameters
-    ----------
-    parts
-        Dataclasses, arrays and plain values that the fit depends on, by name.
 
     Examples
     --------

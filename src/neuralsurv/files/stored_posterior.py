@@ -44,17 +44,7 @@ def _prefix(number: int) -> str:
 def read_posterior(
     header: Fields, tensors: Arrays, layout: Layout, module: Any = None, device: Any = "cpu"
 ) -> Posterior:
-    """Return the posterior in a file.
-
-    Parameters
-    ----------
-    header, tensors : Fields, dict of ndarray
-        What the file holds.
-    layout : Layout
-        Where the parts of X are among the encoded columns.
-    module, device : nn.Module or None, str
-        The user's own module, if the model has one, and where it is to run.
-    """
+    """Return the posterior in a file; a user's own `module` is to run on `device`."""
     first = _read_mode(header, tensors, layout, module, device)
     if header.raw("modes") is None:
         return first

@@ -18,22 +18,13 @@ from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
 
 @dataclass(frozen=True)
 class SolverReport:
-    """Which solver was used.
+    """Which solver was used."""
 
-    Attributes
-    ----------
-    solver, solver_reason : str
-        The solver, and why it was chosen.
-    rank : int
-        Number of directions that it kept; all m weights if it cuts nothing off.
-    lost_information : float
-        Σ κ‖R‖² at the end, in nats: the information in the directions that were cut off.
-    """
-
+    # The solver, and why it was chosen.
     solver: str
     solver_reason: str
-    rank: int
-    lost_information: float
+    rank: int  # number of directions that it kept; all m weights if it cuts nothing off
+    lost_information: float  # Σ κ‖R‖² at the end, in nats: the information in the directions that were cut off
 
 
 class LinearisedFit(Protocol):
@@ -96,14 +87,7 @@ class LinearisedFit(Protocol):
     def reduce(self, time: Tensor, x: Tensor, importance: Tensor, tolerance: float) -> GroupedSolver:
         """Return the directions of the weights that carry information at P points.
 
-        Parameters
-        ----------
-        time, x : Tensor of shape (P,), (P, d)
-            The points.
-        importance : Tensor of shape (P,)
-            A bound of the information of each.
-        tolerance : float
-            Information that may be given up, in nats.
+        `importance` bounds the information of each point, shape (P,); `tolerance` is what may be given up, in nats.
         """
         ...
 
@@ -112,13 +96,7 @@ class LinearisedFit(Protocol):
         ...
 
     def diagnose_draws(self, latent_points: float, phi: float) -> Diagnostics:
-        """Return the diagnostics of the model where exact draws replace the variational posterior.
-
-        Parameters
-        ----------
-        latent_points, phi : float
-            Means over the draws.
-        """
+        """Return the diagnostics of exact draws, from their mean latent points and phi."""
         ...
 
 

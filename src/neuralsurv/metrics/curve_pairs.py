@@ -53,16 +53,7 @@ class _EventBlock:
 def concordant_curves(outcome: Outcome, curves: Curves, counted: np.ndarray, pair: np.ndarray) -> float:
     """Return the total weight of the concordant pairs, ties counted half.
 
-    Parameters
-    ----------
-    outcome : Outcome
-        Of all rows.
-    curves : Curves
-        Of all rows.
-    counted : bool ndarray of shape (n,)
-        Which rows have an event that counts.
-    pair : ndarray of shape (n,)
-        A pair (i, j) counts ``pair[i] * outcome.weight[j]``.
+    A pair (i, j) counts ``pair[i] * outcome.weight[j]`` if `counted` says that the event of i counts.
     """
     events = np.flatnonzero(counted)
     events = events[np.argsort(outcome.time[events], kind="stable")]

@@ -8,14 +8,7 @@ import numpy as np
 def dominance_sums(rank: np.ndarray, weight: np.ndarray, prefix: np.ndarray, limit: np.ndarray) -> np.ndarray:
     """Return, for each query, the total weight of the rows among the first `prefix` whose rank is below `limit`.
 
-    Parameters
-    ----------
-    rank : int ndarray of shape (n,)
-        Ranks from 0 on, in the order that `prefix` counts in.
-    weight : ndarray of shape (n,)
-        Weights, in the same order.
-    prefix, limit : int ndarray of shape (m,)
-        The queries.
+    Ranks start at 0 and, like the weights, are in the order that `prefix` counts in.
 
     Notes
     -----

@@ -16,25 +16,14 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class KaplanMeierCurve:
-    """A Kaplan–Meier estimate, a step function that is 1 at time 0.
+    """A Kaplan–Meier estimate, a step function that is 1 at time 0."""
 
-    Attributes
-    ----------
-    times : ndarray of shape (D,)
-        Where the curve steps down, increasing.
-    survival : ndarray of shape (D,)
-        Its value from each of these times on.
-    greenwood : ndarray of shape (D,)
-        Greenwood's sum up to each of them; the variance of the estimate is survival² times it. The term of a time at
-        which all rows at risk fall is infinite and left out: the estimate is then 0.
-    last : float
-        The end of follow-up. The curve is not defined after it, unless it has reached 0.
-    """
-
-    times: np.ndarray
-    survival: np.ndarray
+    times: np.ndarray  # where the curve steps down, increasing, shape (D,)
+    survival: np.ndarray  # its value from each of these times on, shape (D,)
+    # shape (D,): Greenwood's sum up to each of them; the variance of the estimate is survival² times it. The term of a
+    # time at which all rows at risk fall is infinite and left out: the estimate is then 0.
     greenwood: np.ndarray
-    last: float
+    last: float  # the end of follow-up. The curve is not defined after it, unless it has reached 0.
 
     def after(self, time: np.ndarray | float) -> np.ndarray:
         """Return the curve at `time`, a fall at exactly that time included."""

@@ -81,14 +81,7 @@ class CachingPredictor(Predictor):
 def answer(ready: ReadyModel, asked: PredictRequest, deadline: Deadline) -> dict[str, Any]:
     """Return the answer as plain data: lists, texts and finite numbers; what is infinite is None.
 
-    Parameters
-    ----------
-    ready : ReadyModel
-        The model.
-    asked : PredictRequest
-        What is asked.
-    deadline : Deadline
-        When to give up; it is checked between blocks of people.
+    The deadline is checked between blocks of people.
     """
     table = people_table(asked.people, ready.covariates)
     people: list[dict[str, Any]] = [{} for _ in range(len(table))]

@@ -35,17 +35,7 @@ _PATHS = ("/predict", "/model", "/health", "/metrics", "/openapi.json", "/")
 
 
 class Service:
-    """What the routes share.
-
-    Parameters
-    ----------
-    watch : ModelWatch
-        The model.
-    limits : Limits
-        Limits of requests.
-    threads : int
-        Predictions that run at the same time.
-    """
+    """What the routes share; `threads` predictions run at the same time."""
 
     def __init__(self, watch: ModelWatch, limits: Limits, threads: int) -> None:
         self.watch = watch
@@ -150,20 +140,8 @@ def create_app(
 ) -> Middleware:
     """Return the service as an ASGI application.
 
-    Parameters
-    ----------
-    watch : ModelWatch
-        The model file.
-    access : Access, optional
-        Who may ask; anyone by default.
-    limits : Limits, optional
-        Limits of requests.
-    threads : int
-        Predictions that run at the same time.
-    look_every : float
-        Seconds between two looks at the model file.
-    page : callable, optional
-        Adds a page to the service and returns the paths that need no token.
+    `look_every` is the time between two looks at the model file, in seconds; `page` adds a page to the service and
+    returns the paths that need no token.
     """
     limits, access = limits or Limits(), access or Access()
     service = Service(watch, limits, threads)

@@ -13,22 +13,13 @@ from neuralsurv.data.features import Encoding
 
 @dataclass(frozen=True)
 class Covariate:
-    """One covariate.
+    """One covariate."""
 
-    Attributes
-    ----------
-    column : Column
-        How it is encoded.
-    mean, spread : float
-        Of its training values, for a number; 0 and 1 for a category.
-    typical : float or str
-        The mean of a number, rounded; the commonest category.
-    """
-
-    column: Column
+    column: Column  # how it is encoded
+    # Of its training values, for a number; 0 and 1 for a category.
     mean: float
     spread: float
-    typical: float | str
+    typical: float | str  # the mean of a number, rounded; the commonest category
 
     @property
     def is_flag(self) -> bool:

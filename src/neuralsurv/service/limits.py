@@ -13,33 +13,15 @@ FARTHEST = 10.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the service; a request beyond one is refused before any work is done for it.
+    """Limits of the service; a request beyond one is refused before any work is done for it."""
 
-    Attributes
-    ----------
-    body_bytes : int
-        Size of a request.
-    people : int
-        People in a request.
-    times : int
-        Times in a request.
-    cells : int
-        People times times: the size of an answer.
-    seconds : float
-        From the arrival of a request to its answer, waiting included.
-    body_seconds : float
-        From the first byte of a request to its last.
-    waiting : int
-        Predictions that may wait or run at the same time.
-    """
-
-    body_bytes: int = 2**20
+    body_bytes: int = 2**20  # of a request
     people: int = 1000
     times: int = 500
-    cells: int = 50_000
-    seconds: float = 30.0
-    body_seconds: float = 10.0
-    waiting: int = 128
+    cells: int = 50_000  # people times times: the size of an answer
+    seconds: float = 30.0  # from the arrival of a request to its answer, waiting included
+    body_seconds: float = 10.0  # from the first byte of a request to its last
+    waiting: int = 128  # predictions that may wait or run at the same time
 
     def __post_init__(self) -> None:
         """Refuse limits that would refuse everything."""

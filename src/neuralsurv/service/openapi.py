@@ -20,19 +20,7 @@ _DESCRIPTION = (
 
 
 def openapi_document(app: FastAPI, ready: ReadyModel, limits: Limits, *, token: bool) -> dict[str, Any]:
-    """Return the document for the model that is loaded.
-
-    Parameters
-    ----------
-    app : FastAPI
-        The service.
-    ready : ReadyModel
-        Its model.
-    limits : Limits
-        Its limits.
-    token : bool
-        Whether it asks for a token.
-    """
+    """Return the document for the model that is loaded; `token` says whether the service asks for one."""
     document = get_openapi(title="neuralsurv", version=app.version, description=_DESCRIPTION, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["ProblemDocument"] = _schema(ProblemDocument)

@@ -20,20 +20,7 @@ _LONGEST = 100
 
 
 def people_table(people: Sequence[dict[str, Value]], covariates: Sequence[Covariate]) -> pd.DataFrame:
-    """Return the rows of a model's table.
-
-    Parameters
-    ----------
-    people : sequence of dict
-        A value for every covariate of every person; None, or no value, where it is missing.
-    covariates : sequence of Covariate
-        The covariates of the model.
-
-    Returns
-    -------
-    DataFrame
-        One row a person, one column a covariate.
-    """
+    """Return the table of a model, one row a person; a value that is None, or not there, is missing."""
     check_names(people, covariates)
     return pd.DataFrame({covariate.column.name: _column(people, covariate) for covariate in covariates})
 

@@ -23,17 +23,7 @@ from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
 
 
 def read_request(body: bytes, limits: Limits, covariates: Sequence[Covariate]) -> PredictRequest:
-    """Parse and check a request.
-
-    Parameters
-    ----------
-    body : bytes
-        JSON.
-    limits : Limits
-        How much may be asked for.
-    covariates : sequence of Covariate
-        The covariates of the model.
-    """
+    """Parse and check a request."""
     try:
         content = json.loads(body, object_pairs_hook=_names_once)
     except InputError:

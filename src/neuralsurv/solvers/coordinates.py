@@ -15,23 +15,12 @@ class Coordinates:
     """Coordinates z of theta, with J·theta = rows·z and independent zero-mean Gaussians as the prior of z.
 
     A product with its rows costs O(P r), where the solver's own step costs O(P r²).
-
-    Attributes
-    ----------
-    rows : Rows of shape (P, r)
-        The rows in these coordinates.
-    precision : Tensor of shape (r,)
-        Diagonal of the prior precision of z.
-    factor : Tensor of shape (r, r)
-        Lower Cholesky factor of the Gaussian's precision of z.
-    place : Tensor of shape (r,)
-        The mean of z.
     """
 
-    rows: Rows
-    precision: Tensor
-    factor: Tensor
-    place: Tensor
+    rows: Rows  # the rows in these coordinates, shape (P, r)
+    precision: Tensor  # diagonal of the prior precision of z, shape (r,)
+    factor: Tensor  # lower Cholesky factor of the Gaussian's precision of z, shape (r, r)
+    place: Tensor  # the mean of z, shape (r,)
 
     def covariance_times(self, vector: Tensor) -> Tensor:
         """Return Σ·vector, shape (r,)."""

@@ -15,37 +15,20 @@ from neuralsurv.solvers.coordinates import Coordinates
 
 
 class Description(NamedTuple):
-    """What an object is made of, in a form that a model file can hold.
+    """What an object is made of, in a form that a model file can hold."""
 
-    Attributes
-    ----------
-    values : dict of str
-        Plain numbers, text and lists of them.
-    arrays : dict of str to Tensor
-        The arrays.
-    """
-
-    values: dict[str, Any]
+    values: dict[str, Any]  # plain numbers, text and lists of them
     arrays: dict[str, Tensor]
 
 
 class DenseForm(NamedTuple):
-    """A Gaussian over theta as a dense one over coordinates z; across these coordinates it equals its prior.
+    """A Gaussian over theta as a dense one over coordinates z; across these coordinates it equals its prior."""
 
-    Attributes
-    ----------
-    basis : Tensor of shape (m, r) or None
-        theta is basis·z and, across the basis, a draw of its prior; z is standard normal by the prior. None where z is
-        theta itself.
-    mean : Tensor of shape (r,)
-        Mean of z.
-    factor : Tensor of shape (r, r)
-        Lower Cholesky factor of the precision of z.
-    """
-
+    # shape (m, r) or None: theta is basis·z and, across the basis, a draw of its prior; z is standard normal by the
+    # prior. None where z is theta itself.
     basis: Tensor | None
-    mean: Tensor
-    factor: Tensor
+    mean: Tensor  # of z, shape (r,)
+    factor: Tensor  # lower Cholesky factor of the precision of z, shape (r, r)
 
 
 class Gaussian(Protocol):

@@ -35,23 +35,12 @@ class LowRankSolver:
     """Solves in the subspace that carries the information.
 
     Made by `low_rank_solver`.
-
-    Attributes
-    ----------
-    precision : Tensor of shape (m,)
-        Diagonal of the prior precision.
-    basis : Tensor of shape (m, r)
-        V, orthonormal.
-    reduced : Tensor of shape (P, r)
-        Z, the whitened rows in that basis.
-    remainder : Tensor of shape (P,)
-        Prior variance of each point across the basis.
     """
 
-    precision: Tensor
-    basis: Tensor
-    reduced: Tensor
-    remainder: Tensor
+    precision: Tensor  # diagonal of the prior precision, shape (m,)
+    basis: Tensor  # V, orthonormal, shape (m, r)
+    reduced: Tensor  # Z, the whitened rows in that basis, shape (P, r)
+    remainder: Tensor  # prior variance of each point across the basis, shape (P,)
 
     @property
     def rank(self) -> int:
@@ -149,18 +138,8 @@ def low_rank_solver(
 ) -> LowRankSolver:
     """Reduce the rows to the directions that carry information.
 
-    Parameters
-    ----------
-    rows : Rows of shape (P, m)
-        Rows of the linearised network.
-    precision : Tensor of shape (m,)
-        Diagonal of the prior precision.
-    importance : Tensor of shape (P,), optional
-        About the curvatures that are to come; ones if not given.
-    tolerance : float
-        Information Σ importance·‖R‖² that may be given up, in nats.
-    most : int, optional
-        Largest rank, whatever the tolerance.
+    `importance`, shape (P,), is about the curvatures that are to come, ones if not given; `tolerance` is the
+    information Σ importance·‖R‖² that may be given up, in nats, and `most` the largest rank, whatever the tolerance.
 
     Examples
     --------

@@ -94,14 +94,7 @@ class PrimalGaussian:
 
 @dataclass(frozen=True)
 class PrimalSolver:
-    """Forms T + JᵀκJ and factorises it.
-
-    Parameters
-    ----------
-    rows : Rows of shape (P, m)
-        Rows of the linearised network.
-    precision : Tensor of shape (m,)
-        Diagonal of the prior precision.
+    """Forms T + JᵀκJ and factorises it; `precision`, shape (m,), is the diagonal of T.
 
     Examples
     --------

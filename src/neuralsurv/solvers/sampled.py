@@ -34,19 +34,7 @@ def spread_sample(importance: Tensor, count: int) -> Tensor:
 
 
 def sampled_solver(rows: Rows, precision: Tensor, importance: Tensor, most: int) -> LowRankSolver:
-    """Reduce the rows to the directions of a sample of them.
-
-    Parameters
-    ----------
-    rows : Rows of shape (P, m)
-        Rows of the linearised network.
-    precision : Tensor of shape (m,)
-        Diagonal of the prior precision.
-    importance : Tensor of shape (P,)
-        About the curvatures that are to come.
-    most : int
-        Largest rank.
-    """
+    """Reduce the rows to at most `most` directions of a sample; `importance` is about the curvatures to come."""
     root = precision.sqrt()
     chosen = rows.take(spread_sample(importance, most)).dense() / root
     values, vectors = eigenvectors(chosen @ chosen.T)

@@ -34,20 +34,11 @@ class Differentiable(Protocol):
 
 @dataclass(frozen=True)
 class StreamedRows(Rows):
-    """Rows that are recomputed at every use.
-
-    Attributes
-    ----------
-    network : Differentiable
-        The network.
-    theta : Tensor of shape (m,)
-        Where it is differentiated.
-    time, x : Tensor of shape (P,), (P, p)
-        The points.
-    """
+    """Rows that are recomputed at every use."""
 
     network: Differentiable
-    theta: Tensor
+    theta: Tensor  # where it is differentiated, shape (m,)
+    # The points, shapes (P,) and (P, p).
     time: Tensor
     x: Tensor
     recomputed: ClassVar[bool] = True

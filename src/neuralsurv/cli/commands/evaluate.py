@@ -35,17 +35,7 @@ def run(
     force: bool,
     messages: Messages,
 ) -> None:
-    """Cross-validate the model beside Kaplan–Meier and ridge Cox, and show the scores.
-
-    Parameters
-    ----------
-    settings, given, force, messages
-        As in :func:`neuralsurv.cli.commands.fit.run`.
-    options : EvaluateOptions
-        How to cross-validate.
-    out : Path or None
-        A table for the scores of every fold.
-    """
+    """Cross-validate the model beside Kaplan–Meier and ridge Cox; the scores of every fold go to `out`."""
     with reserved(out, force=force, inputs=(settings.file,)):
         if out is not None:
             table_kind(out)

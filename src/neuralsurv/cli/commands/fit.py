@@ -34,22 +34,9 @@ def run(
     force: bool,
     messages: Messages,
 ) -> None:
-    """Fit a model to a table and save it.
+    """Fit a model to a table and save it at `out`, and the settings of the run at `write_config`.
 
-    Parameters
-    ----------
-    settings : DataSettings
-        The table.
-    given : dict
-        Arguments of the estimator that were set.
-    out : Path or None
-        Where the model goes.
-    write_config : Path or None
-        Where the settings of the run go.
-    force : bool
-        Whether files may be replaced.
-    messages : Messages
-        Where to say what is done.
+    `given` are the arguments of the estimator that were set; files are replaced only with `force`.
     """
     if out is None:
         raise InputError("say where the model goes: --out m.neuralsurv.")

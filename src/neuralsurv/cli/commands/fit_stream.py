@@ -48,15 +48,7 @@ def run(
     force: bool,
     messages: Messages,
 ) -> None:
-    """Fit a model to Parquet files that are read as a stream, and save it; process 0 alone prints and writes.
-
-    Parameters
-    ----------
-    options : StreamOptions
-        How to stream the rows.
-    settings, given, out, force, messages
-        As in :func:`neuralsurv.cli.commands.fit.run`.
-    """
+    """Fit a model to Parquet files that are read as a stream, and save it; process 0 alone prints and writes."""
     first = int(os.environ.get("RANK", "0")) == 0
     if out is None:
         raise InputError("say where the model goes: --out m.neuralsurv.")

@@ -47,20 +47,8 @@ def run(
 ) -> None:
     """Predict for the rows of a table.
 
-    Parameters
-    ----------
-    path : Path
-        The model file.
-    table : DataSettings
-        The table; of the columns only `id` is used.
-    options : PredictOptions
-        What to predict.
-    out : Path or None
-        Where the prediction goes; to standard output as CSV if None and there is no picture either.
-    picture : Path or None
-        Where a picture of it goes.
-    force, messages
-        As in :func:`neuralsurv.cli.commands.fit.run`.
+    Of the columns that `table` names only `id` is used. The prediction goes to `out`, a picture of it to `picture`;
+    without either it goes to standard output as CSV.
     """
     check_known(options.quantity, QUANTITIES, what="quantity", where="--quantity")
     times = parse_times(options.times) if options.times is not None else None

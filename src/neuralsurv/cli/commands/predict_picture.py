@@ -17,38 +17,14 @@ _MOST_INTERVALS = 30
 
 
 def check_picture(path: Path, *, force: bool, inputs: tuple[Path | None, ...]) -> None:
-    """Refuse, before any work is done, a place or a kind that a picture cannot have.
-
-    Parameters
-    ----------
-    path : Path
-        Where the picture goes.
-    force, inputs
-        As in :func:`neuralsurv.cli.output_files.check_new`.
-    """
+    """Refuse, before any work is done, a place or a kind that a picture cannot have."""
     if path.suffix.lower() not in _KINDS:
         raise InputError(f"--picture {path.name!r} must end with {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.")
     check_new(path, force=force, inputs=inputs)
 
 
 def draw(found: Prediction, path: Path, level: float, *, unit: str | None, force: bool, messages: Messages) -> None:
-    """Draw the first people of a prediction into a file, and say how many.
-
-    Parameters
-    ----------
-    found : Prediction
-        What to draw.
-    path : Path
-        Where; the end of its name says how.
-    level : float
-        Level of the bands.
-    unit : str or None
-        Name of the time axis: the column that held the times in the fit.
-    force : bool
-        Whether a file that is there may be replaced.
-    messages : Messages
-        Where to say what was done.
-    """
+    """Draw the first people of a prediction into a file, and say how many; `unit` is the name of the time axis."""
     try:
         import matplotlib
     except ImportError as error:

@@ -21,21 +21,7 @@ from neuralsurv.names import check_known
 def run(
     path: Path, table: DataSettings, arguments: ReportArguments, out: Path, *, force: bool, messages: Messages
 ) -> None:
-    """Write a report.
-
-    Parameters
-    ----------
-    path : Path
-        The model file.
-    table : DataSettings
-        The cohort; columns that are not given are those of the fit.
-    arguments : ReportArguments
-        What to show.
-    out : Path
-        Where the page goes.
-    force, messages
-        As in :func:`neuralsurv.cli.commands.fit.run`.
-    """
+    """Write a report on the cohort of a table; columns that are not given are those of the fit."""
     if arguments.rows < 10:
         raise InputError(f"--rows {arguments.rows} is too few for a report; use at least 10.")
     with reserved(out, force=force, inputs=(path, table.file)):

@@ -32,19 +32,7 @@ _SECONDS_TO_STOP = 5.0
 
 
 def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: Messages) -> None:
-    """Serve a model until the process is stopped.
-
-    Parameters
-    ----------
-    path : Path
-        The model file.
-    options : ServeOptions
-        How to serve it.
-    browser : bool
-        Whether to open the page of the explorer.
-    messages : Messages
-        Where to print what happens.
-    """
+    """Serve a model until the process is stopped; `browser` opens the page of the explorer."""
     try:
         import fastapi  # noqa: F401
         import prometheus_client  # noqa: F401

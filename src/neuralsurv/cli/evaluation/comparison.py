@@ -42,27 +42,15 @@ Curves = Callable[[pd.DataFrame, Outcome, pd.DataFrame, np.ndarray], np.ndarray]
 
 @dataclass
 class Scores:
-    """Scores of every method in every fold.
+    """Scores of every method in every fold."""
 
-    Attributes
-    ----------
-    folds : list of dict
-        One for each method and fold: repeat, fold, method, rows, events, and the scores (None where not defined).
-    calibration : dict
-        For each method the p-value of D-calibration over all rows of the first repeat.
-    horizon : float
-        Where the Brier score ends.
-    changed : Counter
-        Cells of test rows that had to be filled in, by column.
-    warnings : Counter
-        Warnings of the fits, with how many gave each.
-    """
-
+    # One for each method and fold: repeat, fold, method, rows, events, and the scores (None where not defined)
     folds: list[dict[str, Any]] = field(default_factory=list)
+    # For each method the p-value of D-calibration over all rows of the first repeat.
     calibration: dict[str, float] = field(default_factory=dict)
-    horizon: float = float("nan")
-    changed: Counter[str] = field(default_factory=Counter)
-    warnings: Counter[str] = field(default_factory=Counter)
+    horizon: float = float("nan")  # where the Brier score ends
+    changed: Counter[str] = field(default_factory=Counter)  # cells of test rows that had to be filled in, by column
+    warnings: Counter[str] = field(default_factory=Counter)  # warnings of the fits, with how many gave each
 
     def values(self, method: str, score: str) -> np.ndarray:
         """Return a score of a method in all folds, NaN where it is not defined."""
@@ -80,22 +68,10 @@ def compare(
     horizon: float | None,
     advance: Callable[[int, str], None],
 ) -> Scores:
-    """Fit and score all methods in all folds.
+    """Fit a copy of the model and the other methods in all folds, and score them.
 
-    Parameters
-    ----------
-    covariates, outcome
-        The cohort.
-    folds : list of Fold
-        The splits.
-    model : SurvivalEstimator
-        Our estimator; a copy is fitted in every fold.
-    penalty : float
-        Penalty of the ridge Cox model.
-    horizon : float, optional
-        Where the Brier score ends; by default where it is defined in every fold.
-    advance : callable
-        Called with the number of finished fits and a few words.
+    The Brier score ends at `horizon`, by default where it is defined in every fold. `advance` is called with the number
+    of finished fits and a few words.
     """
     scores = Scores(horizon=_horizon(outcome, folds, horizon))
     methods: dict[str, Curves] = {

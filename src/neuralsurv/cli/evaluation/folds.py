@@ -14,16 +14,9 @@ from neuralsurv.errors import InputError
 
 @dataclass(frozen=True)
 class Fold:
-    """One split.
+    """One split."""
 
-    Attributes
-    ----------
-    repeat, number : int
-        Which repetition, and which fold of it, from 1.
-    train, test : int ndarray
-        Rows.
-    """
-
+    # Which repetition, and which fold of it, from 1.
     repeat: int
     number: int
     train: np.ndarray
@@ -31,17 +24,7 @@ class Fold:
 
 
 def make_folds(outcome: Outcome, subject: np.ndarray | None, folds: int, repeats: int, seed: int) -> list[Fold]:
-    """Split a cohort into folds with about the same share of events each; a subject is never on both sides.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        The cohort.
-    subject : ndarray of shape (N,), optional
-        Whose row each is.
-    folds, repeats, seed : int
-        Folds, how often the cohort is split into them, and the seed of the shuffles.
-    """
+    """Split a cohort into folds with about the same share of events each; a subject is never on both sides."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     if folds < 2 or repeats < 1:

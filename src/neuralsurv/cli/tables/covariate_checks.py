@@ -114,15 +114,7 @@ def _looks_like_counter(values: pd.Series) -> bool:
 
 
 def described(columns: Sequence[Column], covariates: pd.DataFrame) -> list[tuple[str, str, str, str]]:
-    """Return a row for each covariate: its name, how it was read, its gaps, and what the model sees of it.
-
-    Parameters
-    ----------
-    columns : sequence of Column
-        The fitted encoding.
-    covariates : DataFrame
-        The training rows.
-    """
+    """Return a row for each covariate: its name, how it was read, its gaps, and what the model sees of it."""
     rows = []
     for column in columns:
         gaps = int(covariates[column.name].isna().sum())

@@ -17,14 +17,7 @@ _SECONDS = dict(zip(UNITS, (1.0, 60.0, 3600.0, _DAY, 7 * _DAY, 365.2425 * _DAY /
 def read_dates(values: pd.Series, name: str, date_format: str | None) -> pd.Series:
     """Return a column as dates, NaT where a value is missing.
 
-    Parameters
-    ----------
-    values : Series
-        Dates, or text.
-    name : str
-        Name of the column, for messages.
-    date_format : str, optional
-        As in ``strptime``; ISO 8601 (2024-03-31) if not given, because 03/04/2024 means two days.
+    They are ISO 8601 (2024-03-31) unless a format as in ``strptime`` is given, because 03/04/2024 means two days.
     """
     if pd.api.types.is_datetime64_any_dtype(values.dtype):
         dates = pd.Series(values)
@@ -64,15 +57,7 @@ def _as_text(value: object) -> str:
 
 
 def duration(start: pd.Series, end: pd.Series, unit: str) -> np.ndarray:
-    """Return the time from one date to another, NaN where one is missing.
-
-    Parameters
-    ----------
-    start, end : Series of dates
-        As :func:`read_dates` returns them.
-    unit : str
-        One of ``UNITS``.
-    """
+    """Return the time from one date to another in one of ``UNITS``, NaN where one is missing."""
     if unit not in _SECONDS:
         raise InputError(f"the unit {unit!r} is not known; use one of {', '.join(UNITS)}.")
     return np.asarray((end - start).dt.total_seconds().to_numpy(dtype=np.float64) / _SECONDS[unit])

@@ -35,13 +35,8 @@ def labels(values: pd.Series) -> pd.Series:
 def event_flags(values: pd.Series, chosen: tuple[str, ...]) -> pd.Series:
     """Return 1 where an event column means the event, 0 where it holds another value, NaN where it is missing.
 
-    Parameters
-    ----------
-    values : Series
-        The column, as text where values were chosen.
-    chosen : tuple of str
-        What means the event (``--event-value``); if nothing was chosen, the column must hold 0 and 1, or true and
-        false.
+    `chosen` are the texts that mean the event (``--event-value``); without any the column must hold 0 and 1, or true
+    and false.
     """
     text = labels(values)
     # A cell of spaces or tabs is as empty as one of nothing.
@@ -62,15 +57,7 @@ def event_flags(values: pd.Series, chosen: tuple[str, ...]) -> pd.Series:
 
 
 def event_note(text: pd.Series, flags: pd.Series) -> str:
-    """Return a sentence on how each value of the event column was read.
-
-    Parameters
-    ----------
-    text : Series
-        The values of the rows that are used, as text.
-    flags : Series
-        What :func:`event_flags` made of them.
-    """
+    """Return a sentence on how :func:`event_flags` has read each value of the event column, given as text."""
     event = flags.astype(float) == 1
     parts = [
         f"{_listed(text[rows].value_counts())} → {meaning}"
@@ -145,16 +132,8 @@ def refuse_gaps(frame: pd.DataFrame, columns: Sequence[str]) -> None:
 def without_zero_times(frame: pd.DataFrame, time: str, wanted: str | None, *, dates: bool) -> tuple[pd.DataFrame, str]:
     """Return a table without rows whose time is 0, and a note on what was done to them (empty if there are none).
 
-    Parameters
-    ----------
-    frame : DataFrame
-        The table.
-    time : str
-        The column of the time.
-    wanted : str or None
-        One of ``ZERO_TIMES``; such rows are refused if None.
-    dates : bool
-        Whether the time was counted between two dates.
+    `wanted` is one of ``ZERO_TIMES``, or None to refuse such rows; `dates` whether the time was counted between two
+    dates.
     """
     if wanted is not None and wanted not in ZERO_TIMES:
         raise InputError(f"--zero-times {wanted!r} is not known; use {' or '.join(ZERO_TIMES)}.")

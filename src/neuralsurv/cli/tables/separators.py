@@ -12,14 +12,7 @@ _HEAD = 2**18
 
 
 def guess_separator(text: str, usual: str) -> str:
-    r"""Return the separator that cuts the first rows into most cells, the same number in each.
-
-    Parameters
-    ----------
-    text : str
-        The file.
-    usual : str
-        What it is if no candidate does, or if another one does not do better.
+    r"""Return the separator that cuts the first rows into most cells, the same number in each; else the usual one.
 
     Examples
     --------

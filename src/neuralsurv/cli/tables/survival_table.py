@@ -28,24 +28,12 @@ _LISTS = ("event_values", "missing")
 
 @dataclass(frozen=True)
 class SurvivalTable:
-    """A table with an outcome.
+    """A table with an outcome."""
 
-    Attributes
-    ----------
-    frame : DataFrame
-        Covariates and the columns of the outcome.
-    roles : dict
-        Which column is time, event, entry, weight and id.
-    notes : tuple of str
-        What was changed in the table, in words.
-    settings : DataSettings
-        Where it came from.
-    """
-
-    frame: pd.DataFrame
-    roles: dict[str, str]
-    notes: tuple[str, ...]
-    settings: DataSettings
+    frame: pd.DataFrame  # covariates and the columns of the outcome
+    roles: dict[str, str]  # which column is time, event, entry, weight and id
+    notes: tuple[str, ...]  # what was changed in the table, in words
+    settings: DataSettings  # where it came from
 
     @property
     def covariates(self) -> pd.DataFrame:
@@ -69,12 +57,8 @@ class SurvivalTable:
 def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) -> SurvivalTable:
     """Read a table and prepare its outcome; the covariates are as they are in the file.
 
-    Parameters
-    ----------
-    settings : DataSettings
-        What to read. Columns are checked before anything else, so that a typo is found at once.
-    needed : collection of str
-        The covariates of a fitted model; others are not checked. All if empty.
+    Columns are checked before anything else, so that a typo is found at once. Of the covariates only the `needed` ones
+    of a fitted model are checked, or all if there are none.
     """
     if settings.file is None:
         raise InputError("there is no data file; name one, or set file in the [data] table of the config.")

@@ -23,12 +23,7 @@ _MOST_SENTENCES = 3
 def refuse_decimal_commas(frame: pd.DataFrame, *, text_file: bool, categorical: bool = True) -> None:
     """Refuse text columns of numbers with a decimal comma, each of which would become a category.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        The columns that are used, without those named by ``--categorical``.
-    text_file, categorical : bool
-        Whether ``--decimal`` and ``--categorical`` can be used.
+    `text_file` and `categorical` say whether ``--decimal`` and ``--categorical`` can be used.
     """
     found: dict[str, str] = {}
     for name in frame.columns:
@@ -73,12 +68,7 @@ def row_number_columns(frame: pd.DataFrame) -> dict[str, str]:
 def code_warnings(frame: pd.DataFrame, *, flag: bool = True) -> list[str]:
     """Return a sentence for each number that looks like a code for a missing value, such as 999 or -9.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        The columns that are used.
-    flag : bool
-        Whether ``--missing`` can be used; else the sentences say what to type in Python.
+    The sentences name ``--missing``, or, without `flag`, what to type in Python.
     """
     texts = []
     for found in (found for name in frame.columns for found in missing_codes(frame[name])):

@@ -70,26 +70,11 @@ def read_table(
     encoding: str | None = None,
     notes: list[str] | None = None,
 ) -> pd.DataFrame:
-    """Read a table.
+    """Read a table with at least one row, and columns named by different texts.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    text_columns : collection of str
-        Columns of a text file that are kept as they are written, even if they look like numbers.
-    missing : collection of str
-        Texts that mean a missing value, besides the empty cell, NA, N/A, NaN and null; ``column=text`` for one column.
-    separator, decimal, encoding : str, optional
-        How a text file is written. The separator is guessed from the first lines if it is not given; else a decimal
-        point and UTF-8.
-    notes : list of str, optional
-        Gets a sentence on what was guessed.
-
-    Returns
-    -------
-    DataFrame
-        With at least one row, and columns named by different texts.
+    Of a text file, `text_columns` are kept as they are written; `missing` are texts that mean a missing value, besides
+    the empty cell, NA, N/A, NaN and null (``column=text`` for one column). The separator is guessed from the first
+    lines if it is not given, and `notes` gets a sentence on that; otherwise the defaults are a decimal point and UTF-8.
     """
     foreign = _FOREIGN.get(path.suffix.lower())
     if foreign is not None:

@@ -19,17 +19,7 @@ _PILOT_SEED = 20_250_101
 def censoring_rate_for(design: Design, share: float) -> float:
     """Return the rate of exponential censoring times with which a share of the rows is censored, on average.
 
-    Parameters
-    ----------
-    design : Design
-        What is simulated.
-    share : float
-        Expected share of censored rows, those whose follow-up ends included.
-
-    Raises
-    ------
-    InputError
-        If the share is not in [0, 1), or more rows than that are free of the event when follow-up ends.
+    The share, in [0, 1), includes the rows whose follow-up ends.
 
     Examples
     --------

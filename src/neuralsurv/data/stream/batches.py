@@ -28,21 +28,11 @@ Mine = Callable[[int], bool]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows.
+    """Some rows."""
 
-    Attributes
-    ----------
-    number : int
-        Which chunk of the source it is.
-    place : str
-        Where it comes from, for messages.
-    frame : DataFrame
-        The rows, at most 8,192, in an index from 0.
-    """
-
-    number: int
-    place: str
-    frame: pd.DataFrame
+    number: int  # which chunk of the source it is
+    place: str  # where it comes from, for messages
+    frame: pd.DataFrame  # at most 8,192 rows, in an index from 0
 
 
 class Source(Protocol):
@@ -55,13 +45,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Parquet files, read one row group at a time through pyarrow.
-
-    Attributes
-    ----------
-    files : tuple of str
-        The files, in order.
-    """
+    """Parquet files, read one row group at a time through pyarrow."""
 
     files: tuple[str, ...]
 
@@ -89,14 +73,9 @@ class ParquetSource:
 
 @dataclass(frozen=True)
 class BatchSource:
-    """Batches of rows from a list, from any object that can be iterated over again, or from a function.
+    """Batches of rows from a list, from any object that can be iterated over again, or from a function."""
 
-    Attributes
-    ----------
-    batches : iterable, or callable that returns one
-        The batches: data frames, matrices, dictionaries of columns, Arrow batches.
-    """
-
+    # The batches: data frames, matrices, dictionaries of columns, Arrow batches.
     batches: Iterable[Any] | Callable[[], Iterable[Any]]
 
     def chunks(self, mine: Mine, columns: list[str] | None = None) -> Iterator[Chunk]:
@@ -120,11 +99,8 @@ def open_parquet(path: str | os.PathLike[str]) -> ParquetSource:
 def open_source(data: Any) -> Source:
     """Return the source of the rows in `data`.
 
-    Parameters
-    ----------
-    data : path, list of paths, iterable or callable
-        A Parquet file, a folder of them, a pattern such as ``"folder/*.parquet"``, a list of these; or batches of
-        rows that can be read more than once; or a function without arguments that returns such batches.
+    The data are a Parquet file, a folder of them, a pattern such as ``"folder/*.parquet"``, or a list of these; or
+    batches of rows that can be read more than once; or a function without arguments that returns such batches.
 
     Examples
     --------

@@ -16,15 +16,6 @@ _ALL = 2**64
 class RowDigest:
     """A digest of rows that can be added up over chunks and processes.
 
-    Attributes
-    ----------
-    rows : int
-        Number of rows.
-    content : int
-        Sum of a digest of every row, modulo 2⁶⁴: the same for the same rows in any order.
-    order : int
-        The same with weights by the place of a row: another one for another order.
-
     Examples
     --------
     >>> import pandas as pd
@@ -36,8 +27,8 @@ class RowDigest:
     """
 
     rows: int = 0
-    content: int = 0
-    order: int = 0
+    content: int = 0  # sum of a digest of every row, modulo 2⁶⁴: the same for the same rows in any order
+    order: int = 0  # the same with weights by the place of a row: another one for another order
 
     @classmethod
     def of(cls, frame: pd.DataFrame, first: int) -> RowDigest:

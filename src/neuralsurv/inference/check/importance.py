@@ -21,22 +21,10 @@ WORST_K_HAT = 99.0
 
 
 def check_posterior(fit: LinearisedFit, cohort: Cohort, seed: int) -> dict[str, float]:
-    """Weigh draws of q against the exact posterior of the linearised model.
+    """Weigh draws of q, for the default model at its best scales, against the exact posterior of the linearised model.
 
-    Parameters
-    ----------
-    fit : LinearisedFit
-        What was fitted; the default model is checked at its best scales.
-    cohort : Cohort
-        The rows that it was fitted to.
-    seed : int
-        Seed of the draws.
-
-    Returns
-    -------
-    dict
-        ``k_hat``, the shape of the tail of the weights, and ``effective``, the share of the draws that they are worth;
-        empty where that would be slow: for more than 1,000 rows, and for very large networks.
+    Returns ``k_hat``, the shape of the tail of the weights, and ``effective``, the share of the draws that they are
+    worth; nothing where that would be slow: for more than 1,000 rows, and for very large networks.
     """
     theta, rows = fit.best_theta, len(cohort)
     if rows > _MOST_ROWS or rows * NODES * len(theta.mean) > BLOCK_NUMBERS:

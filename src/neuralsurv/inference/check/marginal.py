@@ -33,24 +33,13 @@ _DRAWS_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Target:
-    """The exact posterior of the linearised model in coordinates z of the weights.
+    """The exact posterior of the linearised model in coordinates z of the weights."""
 
-    Attributes
-    ----------
-    likelihood : Likelihood
-        Events and nodes.
-    offset, rows : Tensor of shape (P,), (P, r)
-        g = offset + rows z.
-    precision : Tensor of shape (r,)
-        Prior precision of z.
-    phi_prior : Gamma or PointMass
-        Prior of phi.
-    """
-
-    likelihood: Likelihood
+    likelihood: Likelihood  # events and nodes
+    # g = offset + rows z, shapes (P,) and (P, r).
     offset: Tensor
     rows: Tensor
-    precision: Tensor
+    precision: Tensor  # prior precision of z, shape (r,)
     phi_prior: Gamma | PointMass
 
     @property

@@ -48,16 +48,8 @@ def draw_scales(
 ) -> Tensor | None:
     """Try a few steps of every log scale in turn; None where there are no unknown scales.
 
-    Parameters
-    ----------
-    model : LinearModel
-        With the groups.
-    log_scales : Tensor of shape (C, G) or None
-        Where the chains are.
-    information, slope : Tensor of shape (C, m, m), (C, m)
-        A and b.
-    rng : Generator
-        Source of random numbers.
+    Where the chains are is `log_scales`, shape (C, G); `information` and `slope` are A and b, shapes (C, m, m) and (C,
+    m).
     """
     if log_scales is None:
         return None

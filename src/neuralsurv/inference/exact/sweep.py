@@ -56,12 +56,7 @@ def require_polyagamma() -> Any:
 def draw_marks(weight: Tensor, g: Tensor, rng: np.random.Generator) -> Tensor:
     """Draw PG(weight, g) exactly: sums of PG(1, g) for whole weights, the alternating-series sampler for others.
 
-    Parameters
-    ----------
-    weight, g : Tensor of shape (P,)
-        Shapes of at least 1, and tilts.
-    rng : Generator
-        Source of random numbers.
+    The weights are at least 1; both have shape (P,).
     """
     polya_gamma = require_polyagamma()
     shape, tilt = weight.numpy(), g.numpy()

@@ -39,27 +39,15 @@ _OFF_A_KINK = 1e-3
 
 @dataclass(frozen=True)
 class Descent:
-    """Where a descent ended.
+    """Where a descent ended."""
 
-    Attributes
-    ----------
-    theta : Tensor of shape (m,)
-        The place.
-    value : float
-        The function there.
-    values : tuple of float
-        The function at the start and after each iteration.
-    converged : bool
-        Whether the last iterations gained less than the tolerance, or no step could be found and a descent from
-        beside the place gained less than it too.
-    inverse_hessian : InverseHessian
-        What was learned, for a descent of a similar function from here.
-    """
-
-    theta: Tensor
-    value: float
-    values: tuple[float, ...]
+    theta: Tensor  # shape (m,)
+    value: float  # the function there
+    values: tuple[float, ...]  # the function at the start and after each iteration
+    # Whether the last iterations gained less than the tolerance, or no step could be found and a descent from beside
+    # the place gained less than it too.
     converged: bool
+    # What was learned, for a descent of a similar function from here.
     inverse_hessian: InverseHessian = field(repr=False)
 
 
@@ -138,19 +126,9 @@ def descend(
 ) -> Descent:
     """Descend from `theta` until an iteration gains less than `tolerance` times the value, on average over twenty.
 
-    Parameters
-    ----------
-    function : callable
-        Returns the value at a place and a function without arguments that returns the gradient there.
-    theta : Tensor of shape (m,)
-        Where to start.
-    tolerance, max_iterations : float, int
-        When to stop.
-    inverse_hessian : InverseHessian, optional
-        What an earlier descent of a similar function has learned.
-    off_kinks : bool
-        Whether to descend once more from a place beside, wherever no step can be found; only if that gains nothing
-        either has the descent converged.
+    `function` returns the value at a place, shape (m,), and a function without arguments that returns the gradient
+    there. Where no step can be found, `off_kinks` descends once more from a place beside; only if that gains nothing
+    either has the descent converged.
     """
     return _drive(
         lambda places: [function(place) for place in places],
@@ -169,19 +147,8 @@ def descend_together(
 ) -> list[Descent]:
     """Descend from several places at once, each as `descend` would alone.
 
-    Parameters
-    ----------
-    functions : callable
-        Returns for a sequence of places what `function` of `descend` returns for each. It is called with the next
-        place of every descent that has not ended.
-    thetas : sequence of Tensor of shape (m,)
-        Where to start.
-    tolerance, max_iterations : float, int
-        When a descent stops.
-    inverse_hessians : sequence of InverseHessian or None
-        For each descent, what an earlier one has learned.
-    callbacks : sequence of callable
-        For each descent, called with its value after each of its iterations.
+    `functions` is called with the next place of every descent that has not ended and returns for each what `function`
+    of `descend` returns; every callback gets the value of its descent after each iteration.
     """
     each = zip(thetas, inverse_hessians, callbacks, strict=True)
     return _drive(functions, [_descent(a, tolerance, max_iterations, b, c, off_kinks=True) for a, b, c in each])

@@ -57,12 +57,8 @@ class DenseInverseHessian:
 class LimitedInverseHessian:
     """The inverse Hessian of L-BFGS, as the last pairs of steps, for many weights.
 
-    Parameters
-    ----------
-    pairs : int
-        How many steps are remembered.
-    metric : callable, optional
-        Product of the inverse Hessian before any step with a vector; by default the identity, scaled by the last step.
+    `metric` multiplies a vector by the inverse Hessian before any step; by default the identity, scaled by the last
+    step.
     """
 
     def __init__(self, pairs: int = _REMEMBERED_PAIRS, metric: Callable[[Tensor], Tensor] | None = None) -> None:

@@ -35,11 +35,6 @@ class AcceleratedSweeps:
     The limit of the variances is extrapolated from the last few sweeps (Anderson), and the best mean for them is
     searched. Any moments are a valid start, since q(omega), q(Psi) and q(phi) are free; the result is only kept if the
     ELBO has not fallen. With a solver without a coordinates the means are extrapolated as well, and not searched.
-
-    Parameters
-    ----------
-    problem, linearised : PaperProblem, Linearised
-        The data and the linearised points.
     """
 
     def __init__(self, problem: PaperProblem, linearised: Linearised) -> None:
@@ -48,17 +43,7 @@ class AcceleratedSweeps:
         self._last_gain = math.inf
 
     def __call__(self, solver: Solver[Any], state: CaviState, reached: float) -> tuple[CaviState, float] | None:
-        """Return the state after a sweep with its ELBO, or None if every attempt has lowered it.
-
-        Parameters
-        ----------
-        solver : Solver
-            The algebra of the sweep.
-        state : CaviState
-            Where the last sweep ended.
-        reached : float
-            The ELBO there.
-        """
+        """Return the state after a sweep and its ELBO, or None if every attempt has lowered it from `reached`."""
         coordinates = solver.coordinates(state.theta)
         if self._memory is None:
             weight = self._problem.points.weight

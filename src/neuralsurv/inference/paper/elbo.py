@@ -25,19 +25,7 @@ def gamma_divergence(q: Gamma, prior: Gamma) -> float:
 
 
 def elbo(problem: PaperProblem, m: Tensor, v: Tensor, phi: Gamma, weight_divergence: float) -> float:
-    """Return the ELBO in nats.
-
-    Parameters
-    ----------
-    problem : PaperProblem
-        The data and the model.
-    m, v : Tensor of shape (P,)
-        Mean and variance of the linearised g at the points.
-    phi : Gamma
-        q(phi).
-    weight_divergence : float
-        KL(q(theta) ‖ p(theta)).
-    """
+    """Return the ELBO in nats, for means and variances of g at the points, q(phi), and the KL of q(theta)."""
     s = torch.sqrt(m**2 + v)
     events = problem.points.events
     at_events = problem.event_weight * log_sigmoid_bound(m[:events], s[:events])

@@ -39,36 +39,18 @@ EXPOSURE_SHARE = 0.05
 
 @dataclass(frozen=True)
 class PaperFit:
-    """The result of a fit of the paper's method.
+    """The result of a fit of the paper's method."""
 
-    Attributes
-    ----------
-    phi, theta : Gamma, Gaussian
-        The variational factors.
-    mode : Mode
-        Where the network was linearised.
-    objectives : tuple of float
-        U at the end of every start.
-    info : CaviInfo
-        How the sweeps went.
-    problem : PaperProblem
-        What was fitted.
-    missing_exposure : float
-        Part of the time at risk that the quadrature rule leaves out.
-    solver : SolverReport
-        Which solver was used.
-    coarse_sweeps : int
-        Sweeps that were run on a coarser quadrature rule, or in single precision, before those of `info`.
-    """
-
+    # The variational factors.
     phi: Gamma
     theta: SolvedGaussian
-    mode: mode.Mode
-    objectives: tuple[float, ...]
+    mode: mode.Mode  # where the network was linearised
+    objectives: tuple[float, ...]  # U at the end of every start
     info: cavi.CaviInfo
-    problem: PaperProblem
-    missing_exposure: float
+    problem: PaperProblem  # what was fitted
+    missing_exposure: float  # part of the time at risk that the quadrature rule leaves out
     solver: SolverReport
+    # Sweeps that were run on a coarser quadrature rule, or in single precision, before those of `info`.
     coarse_sweeps: int
 
     @property
@@ -268,20 +250,9 @@ def fit_paper(
     verbose: bool | str | int = False,
     warm: Tensor | None = None,
 ) -> PaperFit:
-    """Fit the model of the paper.
+    """Fit the model of the paper to rows in scaled time (largest 1).
 
-    Parameters
-    ----------
-    cohort : Cohort
-        The training rows in scaled time (largest 1).
-    settings : PaperSettings
-        The settings of the method.
-    seed : int
-        Seed of the random starts.
-    verbose : bool or "auto"
-        Whether to show progress.
-    warm : Tensor of shape (m,), optional
-        The mode of an earlier fit, to start from in place of random draws; ignored if the network has changed.
+    The search starts at `warm`, the mode of an earlier fit, in place of random draws, unless the network has changed.
     """
     require_paper(cohort, settings, memory=MEMORY)
     problem = build_problem(cohort, settings, seed)

@@ -55,18 +55,8 @@ def search_mean(
 ) -> Tensor:
     """Return the mean of g at the points, shape (P,), for the best mean of q(theta) that was found.
 
-    Parameters
-    ----------
-    problem : PaperProblem
-        The data and the model.
-    coordinates : Coordinates
-        Coordinates of the mean, with the mean to start from and the covariance that is the metric of the search.
-    offset, v : Tensor of shape (P,)
-        What J·theta lacks of the mean of g; the variance of g.
-    phi_of : callable
-        From the mean of g to the best q(phi).
-    tolerance : float
-        Stop when the slope promises less than this gain, in nats.
+    The coordinates hold the mean to start from and the covariance that is the metric of the search; `offset`, shape
+    (P,), is what J·theta lacks of the mean of g. The search stops when the slope promises less than `tolerance` nats.
     """
 
     def value(place: Tensor, m: Tensor, phi: Gamma) -> float:

@@ -26,23 +26,12 @@ _INFORMATION_TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class SweepSolver:
-    """A solver that is made for a problem.
-
-    Attributes
-    ----------
-    exact : Solver
-        The solver.
-    rank : int
-        Number of directions that it keeps.
-    rough : Solver or None
-        A cheaper one for the first sweeps, where these are slow.
-    lost_information : callable
-        From the curvatures at the points to the information that the directions left out would have had, in nats.
-    """
+    """A solver that is made for a problem."""
 
     exact: Solver[Any]
-    rank: int
-    rough: Solver[Any] | None = None
+    rank: int  # number of directions that it keeps
+    rough: Solver[Any] | None = None  # a cheaper one for the first sweeps, where these are slow
+    # From the curvatures at the points to the information that the directions left out would have had, in nats.
     lost_information: Callable[[Tensor], float] = lambda curvature: 0.0
 
     def report(self, choice: Choice, problem: PaperProblem, state: CaviState) -> SolverReport:
@@ -56,16 +45,7 @@ def make_solver(
 ) -> SweepSolver:
     """Return a solver by name, made for the linearised points and the curvatures that `state` leads to.
 
-    Parameters
-    ----------
-    name : {"primal", "dual", "low-rank"}
-        The solver.
-    problem, linearised : PaperProblem, Linearised
-        The data and the linearised points.
-    state : CaviStart
-        Where the sweeps start.
-    rough : bool
-        Whether the first sweeps may be in single precision, if they are slow.
+    With `rough` the first sweeps may be in single precision, if they are slow.
     """
     rows, precision = linearised.rows, problem.weight_prior.precision
     if name == "primal":

@@ -43,17 +43,9 @@ class CaviState(CaviStart):
 def phi_shape(shape: float, thinned: float, rate: float) -> float:
     r"""Solve :math:`\alpha = A + (B/\beta)\,e^{\psi(\alpha)}` for the shape of q(phi).
 
-    The function :math:`\alpha - A - (B/\beta)e^{\psi(\alpha)}` rises and is concave where B < β, so Newton's
-    steps from A go up to its only root and never past it.
-
-    Parameters
-    ----------
-    shape : float
-        A: prior shape plus the weighted number of events.
-    thinned : float
-        B: Σ c σ(s) exp(−(m+s)/2), the latent mass for φ = 1.
-    rate : float
-        β.
+    The function :math:`\alpha - A - (B/\beta)e^{\psi(\alpha)}` rises and is concave where B < β, so Newton's steps from
+    A go up to its only root and never past it. A is the prior shape plus the weighted number of events, B = Σ c σ(s)
+    exp(−(m+s)/2) the latent mass for φ = 1.
     """
     ratio, alpha = thinned / rate, shape
     for _ in range(100):

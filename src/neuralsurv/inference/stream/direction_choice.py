@@ -21,23 +21,9 @@ def choose_directions(
 ) -> KeptDirections:
     """Keep all weights if they are few; else the leading ones and the directions of the tail that carry information.
 
-    Parameters
-    ----------
-    prior : GroupedPrior
-        The groups of weights; those after the leading ones must be one of them.
-    leading : int
-        Weights that are kept as they are: those of the first layer.
-    rows : Rows of shape (P, m)
-        Rows of the linearised network at some points.
-    importance : Tensor of shape (P,)
-        Approximate curvatures at these points.
-    mode : Tensor of shape (m,)
-        Where the network is linearised. Its own direction is always kept: a mean that cannot be as large as the mode
-        would lose what was learned.
-    most : int
-        Largest number of directions of the tail.
-    keep_all : int
-        Up to this many weights, all are kept.
+    The weights after the leading ones, those of the first layer, must be one group of the prior. `importance`, shape
+    (P,), approximates the curvatures at the points of `rows`. The direction of the mode itself, where the network is
+    linearised, is always kept: a mean that cannot be as large as the mode would lose what was learned.
     """
     size = len(prior.unit)
     if size <= keep_all or leading >= size:

@@ -46,31 +46,16 @@ _MOST_FOR_PAIRS = 12
 
 @dataclass(frozen=True)
 class StreamFit:
-    """A streamed fit around one mode.
+    """A streamed fit around one mode."""
 
-    Attributes
-    ----------
-    posterior : Posterior
-        The posterior; φ is fixed.
-    result : StreamedResult
-        How the inference ended.
-    scales : dict of str to float
-        Scales of the prior by group.
-    latent_share, crowded_share : float
-        Averages over the time at risk: of 1 − σ(g), and of whether the hazard is close to its ceiling.
-    latent_points : float
-        φ times the exposure without hazard.
-    solver : SolverReport
-        Which directions of the weights were kept.
-    """
-
-    posterior: Posterior
-    result: StreamedResult
-    scales: dict[str, float]
+    posterior: Posterior  # φ is fixed
+    result: StreamedResult  # how the inference ended
+    scales: dict[str, float]  # of the prior, by group
+    # Averages over the time at risk: of 1 − σ(g), and of whether the hazard is close to its ceiling.
     latent_share: float
     crowded_share: float
-    latent_points: float
-    solver: SolverReport
+    latent_points: float  # φ times the exposure without hazard
+    solver: SolverReport  # which directions of the weights were kept
 
 
 @dataclass(frozen=True)
@@ -89,39 +74,17 @@ class _Model:
 
 @dataclass(frozen=True)
 class StreamFitter:
-    """Fits packed rows.
+    """Fits packed rows."""
 
-    Attributes
-    ----------
-    rows : PackedRows
-        The rows of all processes.
-    survey : Survey
-        Their totals.
-    covariates : int
-        Encoded covariates.
-    plan : StreamPlan
-        Passes, mini-batches and directions.
-    seed : int
-        Random seed.
-    processes : ProcessGroup
-        The processes of the fit.
-    checkpoint : SnapshotStore
-        Where the state is saved.
-    verbose : bool or "auto"
-        Whether to show progress.
-    label : str
-        Appended to the titles of the progress bars.
-    """
-
-    rows: PackedRows
+    rows: PackedRows  # the rows of all processes
     survey: Survey
-    covariates: int
+    covariates: int  # encoded covariates
     plan: StreamPlan
     seed: int
     processes: ProcessGroup
-    checkpoint: SnapshotStore
+    checkpoint: SnapshotStore  # where the state is saved
     verbose: bool | str | int
-    label: str = ""
+    label: str = ""  # appended to the titles of the progress bars
 
     def fit(self, settings: DefaultSettings) -> StreamFit:
         """Learn features, linearise there, and infer the posterior."""

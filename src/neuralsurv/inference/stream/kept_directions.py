@@ -32,40 +32,20 @@ from neuralsurv.solvers.triangles import squared_lengths
 
 @dataclass(frozen=True)
 class Information:
-    """The information of rows about the weights, in units of the shape.
+    """The information of rows about the weights, in units of the shape."""
 
-    Attributes
-    ----------
-    matrix : Tensor of shape (r, r)
-        H.
-    vector : Tensor of shape (r,)
-        b.
-    across : float
-        Σ κ‖R‖², the total information across the directions, at c = 1.
-    """
-
-    matrix: Tensor
-    vector: Tensor
-    across: float
+    matrix: Tensor  # H, shape (r, r)
+    vector: Tensor  # b, shape (r,)
+    across: float  # Σ κ‖R‖², the total information across the directions, at c = 1
 
 
 @dataclass(frozen=True)
 class ReducedGaussian:
-    """A Gaussian over the weights in the directions, in units of the shape.
+    """A Gaussian over the weights in the directions, in units of the shape."""
 
-    Attributes
-    ----------
-    mean : Tensor of shape (r,)
-        Its mean.
-    inverse_factor : Tensor of shape (r, r)
-        L⁻¹, where Λ = L Lᵀ is its precision; zeros for a point mass.
-    across : float
-        c, the variance of the weights across the directions, relative to its shape.
-    """
-
-    mean: Tensor
-    inverse_factor: Tensor
-    across: float
+    mean: Tensor  # shape (r,)
+    inverse_factor: Tensor  # shape (r, r): L⁻¹, where Λ = L Lᵀ is its precision; zeros for a point mass
+    across: float  # c, the variance of the weights across the directions, relative to its shape
 
     def moments(self, reduced: Tensor, remainder: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at points: `reduced` (P, r), `remainder` (P,)."""
@@ -74,25 +54,14 @@ class ReducedGaussian:
 
 @dataclass(frozen=True)
 class KeptDirections:
-    """The directions that are kept.
-
-    Attributes
-    ----------
-    prior : GroupedPrior
-        The groups of weights.
-    basis : Tensor of shape (m, r)
-        V; the identity for the leading weights.
-    leading : int
-        Number of weights, those of the first layer or all, that are kept as they are; the basis mixes the others, which
-        are one group.
-    shape : Tensor of shape (m,)
-        The diagonal of W; 1 for the leading weights.
-    """
+    """The directions that are kept."""
 
     prior: GroupedPrior
-    basis: Tensor
+    basis: Tensor  # shape (m, r): V; the identity for the leading weights
+    # Number of weights, those of the first layer or all, that are kept as they are; the basis mixes the others, which
+    # are one group.
     leading: int
-    shape: Tensor
+    shape: Tensor  # shape (m,): the diagonal of W; 1 for the leading weights
 
     @classmethod
     def all(cls, prior: GroupedPrior) -> KeptDirections:
@@ -159,14 +128,7 @@ class KeptDirections:
     def reduce(self, rows: Rows, points: Points, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return Z (P, r), and the variance that lies across V at c = 1 (P,).
 
-        Parameters
-        ----------
-        rows : Rows of shape (P, m)
-            J.
-        points : Points
-            The points, with the same number of nodes for each row of data, in order.
-        x : Tensor of shape (n, d)
-            Covariates of the rows of data that the points belong to.
+        `rows` is J; each of the rows `x` of the data has the same number of nodes, in order.
         """
         if self.complete:
             dense = rows.dense() / self.prior.unit.sqrt()

@@ -15,18 +15,10 @@ from neuralsurv.posterior.mixture import MixedPosterior
 
 @dataclass(frozen=True)
 class StreamedModes:
-    """The fits around all modes.
+    """The fits around all modes."""
 
-    Attributes
-    ----------
-    fits : tuple of StreamFit
-        The fit around each mode.
-    event_weight : float
-        Sum of the weights of the events.
-    """
-
-    fits: tuple[StreamFit, ...]
-    event_weight: float
+    fits: tuple[StreamFit, ...]  # the fit around each mode
+    event_weight: float  # sum of the weights of the events
 
     @property
     def posterior(self) -> Posterior:

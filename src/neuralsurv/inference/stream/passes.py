@@ -23,15 +23,7 @@ Take = Callable[[int, pd.DataFrame, Outcome], None]
 
 @dataclass(frozen=True)
 class OutcomeColumns:
-    """Which columns are the outcome.
-
-    Attributes
-    ----------
-    time, event : str
-        Columns of the outcome.
-    entry, weight : str or None
-        Further ones, where there are any.
-    """
+    """Which columns are the outcome."""
 
     time: str
     event: str
@@ -54,29 +46,13 @@ class OutcomeColumns:
 
 @dataclass(frozen=True)
 class RowStream:
-    """The chunks of a source that belong to this process.
-
-    Attributes
-    ----------
-    source : Source
-        Where rows come from.
-    roles : OutcomeColumns
-        The outcome.
-    columns : list of str or None
-        Columns to read; all if None.
-    processes : ProcessGroup
-        The processes of the fit.
-    own : bool
-        Whether each process has rows of its own, in place of a share of the same ones.
-    verbose : bool or "auto"
-        Whether to show progress.
-    """
+    """The chunks of a source that belong to this process."""
 
     source: Source
     roles: OutcomeColumns
-    columns: list[str] | None
+    columns: list[str] | None  # columns to read; all if None
     processes: ProcessGroup
-    own: bool
+    own: bool  # whether each process has rows of its own, in place of a share of the same ones
     verbose: bool | str | int
 
     def _mine(self, number: int) -> bool:
@@ -85,16 +61,8 @@ class RowStream:
     def _pass(self, title: str, take: Take, before: RowDigest | None = None, number: str = "") -> RowDigest:
         """Go through all rows once, with the other processes, and return the digest of all of them.
 
-        Parameters
-        ----------
-        title : str
-            Title of the progress bar.
-        take : callable
-            Called with the number, the covariates and the outcome of every chunk of this process.
-        before : RowDigest, optional
-            Digest of the first pass; other rows are refused.
-        number : str
-            Which pass it is.
+        `take` gets the number, the covariates and the outcome of every chunk of this process. Rows other than those
+        that the first pass has seen `before` are refused.
         """
         first = first_chunk_number(self.processes.rank) if self.own else 0
         trouble: list[Exception] = []

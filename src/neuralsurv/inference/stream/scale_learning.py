@@ -24,15 +24,6 @@ def learn_scales(directions: KeptDirections, information: Information, log_scale
 
     There the scale s of a group of n directions solves Σ E z²/s² − n = (log s − median)/spread². In every round the
     effective number of parameters, n − Σ Var z/s², is fixed (MacKay 1992), which takes far fewer rounds than EM.
-
-    Parameters
-    ----------
-    directions : KeptDirections
-        The directions, with the groups of weights.
-    information : Information
-        The information of the rows.
-    log_scales : Tensor of shape (G,)
-        Where to start.
     """
     for _ in range(_ROUNDS):
         q = directions.posterior(information, log_scales)

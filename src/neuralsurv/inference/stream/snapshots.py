@@ -12,18 +12,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of one stage of a fit.
-
-    Attributes
-    ----------
-    stage : str
-        The stage.
-    tensors : dict of str to Tensor
-        The state; numbers are tensors of no dimension.
-    """
+    """The state of one stage of a fit."""
 
     stage: str
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Tensor]  # the state; numbers are tensors of no dimension
 
     @classmethod
     def of(cls, stage: str, state: object, names: Sequence[str]) -> Snapshot:
@@ -39,15 +31,9 @@ class Snapshot:
 
 
 class SnapshotStore(Protocol):
-    """Saves snapshots and returns the last one to a fit that resumes.
+    """Saves snapshots and returns the last one to a fit that resumes."""
 
-    Attributes
-    ----------
-    constants : dict of str to Tensor
-        Results of finished stages, saved with every snapshot.
-    """
-
-    constants: dict[str, Tensor]
+    constants: dict[str, Tensor]  # results of finished stages, saved with every snapshot
 
     def resume(self, stage: str) -> Snapshot | None:
         """Return the snapshot that this fit resumes from, if it is one of `stage`."""

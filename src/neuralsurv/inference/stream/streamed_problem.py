@@ -26,59 +26,28 @@ Report = Callable[[int, int, float], None]
 
 @dataclass(frozen=True)
 class StreamedResult:
-    """The result of a streamed inference.
+    """The result of a streamed inference."""
 
-    Attributes
-    ----------
-    sums : Tensor
-        S, from which the posterior follows.
-    last : Tensor
-        Sums of all rows under that posterior (exact sweeps), or the best approximation of them.
-    log_scales : Tensor of shape (G,)
-        Log scales of the prior.
-    elbo : tuple of float
-        ELBO plus log hyper-prior, after each sweep or (an estimate) after each pass.
-    converged : bool
-        Whether the last sweep gained less than the tolerance; for natural-gradient steps, whether the last half pass
-        moved the mean by less than one posterior standard deviation.
-    moved : float
-        That movement: root mean square over the directions, in posterior standard deviations; 0 for sweeps.
-    """
-
-    sums: Tensor
-    last: Tensor
-    log_scales: Tensor
-    elbo: tuple[float, ...]
+    sums: Tensor  # S, from which the posterior follows
+    last: Tensor  # sums of all rows under that posterior (exact sweeps), or the best approximation of them
+    log_scales: Tensor  # of the prior, shape (G,)
+    elbo: tuple[float, ...]  # ELBO plus log hyper-prior, after each sweep or (an estimate) after each pass
+    # Whether the last sweep gained less than the tolerance; for natural-gradient steps, whether the last half pass
+    # moved the mean by less than one posterior standard deviation.
     converged: bool
-    moved: float
+    moved: float  # that movement: root mean square over the directions, in posterior standard deviations; 0 for sweeps
 
 
 @dataclass(frozen=True)
 class StreamedProblem:
-    """A variational problem whose rows are read block by block.
-
-    Attributes
-    ----------
-    terms : BatchTerms
-        The terms of the ELBO.
-    rows : PackedRows
-        The rows.
-    processes : ProcessGroup
-        The processes that share them.
-    log_scales : Tensor of shape (G,)
-        Log scales of the prior to start with.
-    checkpoint : SnapshotStore
-        Where the state is saved.
-    report : callable
-        Called with the work done, all of it, and the ELBO so far.
-    """
+    """A variational problem whose rows are read block by block."""
 
     terms: BatchTerms
     rows: PackedRows
-    processes: ProcessGroup
-    log_scales: Tensor
-    checkpoint: SnapshotStore
-    report: Report = lambda done, total, elbo: None
+    processes: ProcessGroup  # the processes that share them
+    log_scales: Tensor  # of the prior to start with, shape (G,)
+    checkpoint: SnapshotStore  # where the state is saved
+    report: Report = lambda done, total, elbo: None  # called with the work done, all of it, and the ELBO so far
 
     def no_sums(self) -> Tensor:
         """Return the sums of no rows."""
