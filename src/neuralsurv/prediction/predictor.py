@@ -40,22 +40,18 @@ class FittedModel(Protocol):
     @property
     def posterior(self) -> Posterior:
         """The posterior, in scaled time."""
-        ...
 
     @property
     def encoding(self) -> Encoding:
         """How covariates become numbers."""
-        ...
 
     @property
     def time_scale(self) -> float:
         """The largest training time, in the user's unit."""
-        ...
 
     @property
     def draw_seed(self) -> int:
         """Seed of the joint draws."""
-        ...
 
 
 @dataclass(frozen=True)

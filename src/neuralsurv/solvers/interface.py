@@ -37,23 +37,18 @@ class Gaussian(Protocol):
     @property
     def mean(self) -> Tensor:
         """The mean, shape (m,)."""
-        ...
 
     def variance(self, rows: Tensor) -> Tensor:
         """Return the variance of ``rows @ theta`` for each of Q rows, shape (Q,)."""
-        ...
 
     def divergence(self, precision: Tensor) -> float:
         """Return the Kullback–Leibler divergence to N(0, diag(precision)⁻¹)."""
-        ...
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Return `count` independent draws of theta, shape (count, m)."""
-        ...
 
     def describe(self) -> Description:
         """Return what the Gaussian is made of; raise a StorageError if that is too large for a file."""
-        ...
 
 
 class SolvedGaussian(Gaussian, Protocol):
@@ -61,11 +56,9 @@ class SolvedGaussian(Gaussian, Protocol):
 
     def compact(self, memory: float) -> SolvedGaussian:
         """Return the same law without the rows it was solved for; itself where that takes more than `memory` bytes."""
-        ...
 
     def dense_form(self) -> DenseForm | None:
         """Return the dense Gaussian of few coordinates that this one is; None where it has as many as points."""
-        ...
 
 
 Solved = TypeVar("Solved", bound=SolvedGaussian)
@@ -76,12 +69,9 @@ class Solver(Protocol[Solved]):
 
     def solve(self, curvature: Tensor, slope: Tensor) -> Solved:
         """Return the Gaussian for curvatures (P,) and slopes (P,)."""
-        ...
 
     def moments(self, gaussian: Solved) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at the solver's own rows, each of shape (P,)."""
-        ...
 
     def coordinates(self, gaussian: Solved) -> Coordinates | None:
         """Return coordinates in which the mean of a Gaussian of this solver is searched; None where there are none."""
-        ...

@@ -17,19 +17,15 @@ class Differentiable(Protocol):
     @property
     def size(self) -> int:
         """Number of weights m."""
-        ...
 
     def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
         """Return the rows as a matrix."""
-        ...
 
     def jvp(self, theta: Tensor, time: Tensor, x: Tensor, v: Tensor) -> Tensor:
         """Return J·v."""
-        ...
 
     def vjp(self, theta: Tensor, time: Tensor, x: Tensor, u: Tensor) -> Tensor:
         """Return Jᵀ·u."""
-        ...
 
 
 @dataclass(frozen=True)

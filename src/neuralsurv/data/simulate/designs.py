@@ -17,23 +17,18 @@ class Design(Protocol):
     @property
     def end(self) -> float:
         """End of follow-up: later events are not seen."""
-        ...
 
     def __hash__(self) -> int:
         """Return a hash: censoring rates are cached by design."""
-        ...
 
     def covariates(self, n: int, rng: np.random.Generator) -> pd.DataFrame:
         """Draw n rows of covariates."""
-        ...
 
     def survival(self, x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         """Return the true S(t | x), shape (len(x), len(times))."""
-        ...
 
     def event_times(self, x: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
         """Draw an event time for each row; infinite where it lies beyond the end of follow-up and is not drawn."""
-        ...
 
 
 def _with_noise(columns: dict[str, np.ndarray], noise: int, rng: np.random.Generator) -> pd.DataFrame:

@@ -40,7 +40,6 @@ class Source(Protocol):
 
     def chunks(self, mine: Mine, columns: list[str] | None = None) -> Iterator[Chunk]:
         """Yield the chunks whose number is `mine`, in order, with some of the columns or all."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,12 @@ class InverseHessian(Protocol):
     @property
     def fresh(self) -> bool:
         """Whether nothing has been learned yet."""
-        ...
 
     def direction(self, gradient: Tensor) -> Tensor:
         """Return minus the inverse Hessian times the gradient."""
-        ...
 
     def update(self, step: Tensor, change: Tensor) -> None:
         """Learn from a step and the change of the gradient along it, whose product must be positive."""
-        ...
 
 
 class DenseInverseHessian:

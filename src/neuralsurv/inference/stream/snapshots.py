@@ -37,11 +37,9 @@ class SnapshotStore(Protocol):
 
     def resume(self, stage: str) -> Snapshot | None:
         """Return the snapshot that this fit resumes from, if it is one of `stage`."""
-        ...
 
     def save(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
         """Save a snapshot if one is due, or `now`."""
-        ...
 
 
 class NoCheckpoint:
