@@ -11,7 +11,6 @@ import typer
 from typer.core import TyperGroup
 
 from neuralsurv.cli import options as o
-from neuralsurv.cli.config import Config
 from neuralsurv.cli.messages import Messages, as_json
 from neuralsurv.cli.option_groups import (
     EvaluateOptions,
@@ -25,7 +24,7 @@ from neuralsurv.cli.option_groups import (
     run_options,
     with_options,
 )
-from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.settings import Config, DataSettings
 from neuralsurv.cli.start import BAD_INPUT, INTERRUPTED, UNEXPECTED
 from neuralsurv.errors import InputError, NeuralSurvError
 from neuralsurv.names import printable

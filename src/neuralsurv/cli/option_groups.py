@@ -12,9 +12,8 @@ from functools import wraps
 from typing import Any
 
 from neuralsurv.cli import options as o
-from neuralsurv.cli.config import Config, read_config
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.settings import DataSettings, model_settings
+from neuralsurv.cli.settings import Config, DataSettings, model_settings, read_config
 
 
 def with_options(**groups: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

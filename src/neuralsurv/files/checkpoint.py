@@ -110,7 +110,7 @@ def fingerprint(**parts: Any) -> dict[str, Any]:
     Examples
     --------
     >>> from neuralsurv.files.checkpoint import fingerprint
-    >>> from neuralsurv.data.stream.row_digest import RowDigest
+    >>> from neuralsurv.data.stream.batches import RowDigest
     >>> fingerprint(rows=RowDigest(3, 4, 5), seed=0)
     {'rows': {'rows': 3, 'content': 4, 'order': 5}, 'seed': 0}
     """

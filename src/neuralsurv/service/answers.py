@@ -17,8 +17,8 @@ from neuralsurv.errors import OutOfTimeError
 from neuralsurv.posterior.gaussian import Draws
 from neuralsurv.prediction.prediction import Prediction
 from neuralsurv.prediction.predictor import Predictor
+from neuralsurv.service.covariates import outside_training, people_table
 from neuralsurv.service.model_watch import ReadyModel
-from neuralsurv.service.people_table import outside_training, people_table
 from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
 
 # Curves of up to this many numbers (32 MiB) are kept while one question is answered.

@@ -15,8 +15,7 @@ from neuralsurv.errors import NeuralSurvError, StorageError
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.model_file import load
 from neuralsurv.prediction.predictor import Predictor
-from neuralsurv.service.covariates import Covariate, covariates_of
-from neuralsurv.service.people_table import Value, people_table
+from neuralsurv.service.covariates import Covariate, Value, covariates_of, people_table
 
 # Draws are kept between requests up to this many numbers (512 MiB): drawing again is most of a small prediction.
 _HOLD_NUMBERS = 2**26

@@ -15,9 +15,8 @@ from starlette.exceptions import HTTPException
 
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
-from neuralsurv.service.covariates import Covariate
+from neuralsurv.service.covariates import Covariate, abbreviated, check_names
 from neuralsurv.service.limits import FARTHEST, Limits
-from neuralsurv.service.people_table import abbreviated, check_names
 from neuralsurv.service.problems import validation_sentence
 from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import StorageError
-from neuralsurv.solvers.coordinates import Coordinates
-from neuralsurv.solvers.interface import Description
+from neuralsurv.solvers.interface import Coordinates, Description
 from neuralsurv.solvers.primal import cholesky, eigenvectors
 from neuralsurv.solvers.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.subspace import SubspaceGaussian

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver
+from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver, sampled_solver
 from neuralsurv.solvers.rows import Rows
-from neuralsurv.solvers.sampled import sampled_solver
 
 
 @dataclass(frozen=True)

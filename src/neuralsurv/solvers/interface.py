@@ -6,12 +6,13 @@ Given rows :math:`J` (P×m), a diagonal prior precision :math:`T`, curvatures :m
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from neuralsurv.solvers.coordinates import Coordinates
+from neuralsurv.solvers.rows import Rows
 
 
 class Description(NamedTuple):
@@ -75,3 +76,20 @@ class Solver(Protocol[Solved]):
 
     def coordinates(self, gaussian: Solved) -> Coordinates | None:
         """Return coordinates in which the mean of a Gaussian of this solver is searched; None where there are none."""
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Coordinates z of theta, with J·theta = rows·z and independent zero-mean Gaussians as the prior of z.
+
+    A product with its rows costs O(P r), where the solver's own step costs O(P r²).
+    """
+
+    rows: Rows  # the rows in these coordinates, shape (P, r)
+    precision: Tensor  # diagonal of the prior precision of z, shape (r,)
+    factor: Tensor  # lower Cholesky factor of the Gaussian's precision of z, shape (r, r)
+    place: Tensor  # the mean of z, shape (r,)
+
+    def covariance_times(self, vector: Tensor) -> Tensor:
+        """Return Σ·vector, shape (r,)."""
+        return torch.cholesky_solve(vector[:, None], self.factor).squeeze(1)

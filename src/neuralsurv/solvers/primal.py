@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
-from neuralsurv.solvers.coordinates import Coordinates
-from neuralsurv.solvers.interface import DenseForm, Description
+from neuralsurv.solvers.interface import Coordinates, DenseForm, Description
 from neuralsurv.solvers.rows import Rows, row_slices
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
 

@@ -1,4 +1,4 @@
-"""``neuralsurv predict``."""
+"""``neuralsurv predict``: numbers in a table, or a picture."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.cli.commands.predict_picture import check_picture, draw
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import open_model
 from neuralsurv.cli.option_groups import PredictOptions
-from neuralsurv.cli.output_files import file_size, reserved
+from neuralsurv.cli.output_files import check_new, file_size, replacing, reserved
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.covariate_checks import text_categories
 from neuralsurv.cli.tables.outcome_columns import labels
@@ -26,6 +25,7 @@ from neuralsurv.cli.tables.table_output import csv_text, write_table
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.names import check_known, printable
+from neuralsurv.prediction.plots import plot_prediction
 from neuralsurv.prediction.prediction import Prediction
 
 QUANTITIES = ("survival", "hazard", "cumulative-hazard", "median", "quantile", "event-time", "rmst", "path")
@@ -33,6 +33,10 @@ _ALONG_TIMES = ("survival", "hazard", "cumulative-hazard", "path")
 _MOST_TIMES = 100_000
 # Points of a curve in a picture for which no times were given.
 _TIMES_OF_A_PICTURE = 101
+_KINDS = (".png", ".svg", ".pdf")
+# With more bands than this a chart cannot be read; intervals stand below each other, so more of them fit.
+_MOST_CURVES = 3
+_MOST_INTERVALS = 30
 
 
 def run(
@@ -228,3 +232,35 @@ def parse_times(text: str) -> np.ndarray:
         raise InputError(
             f"--times {text!r} is not understood; give times with commas between them, or first:last:step."
         ) from error
+
+
+def check_picture(path: Path, *, force: bool, inputs: tuple[Path | None, ...]) -> None:
+    """Refuse, before any work is done, a place or a kind that a picture cannot have."""
+    if path.suffix.lower() not in _KINDS:
+        raise InputError(f"--picture {path.name!r} must end with {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.")
+    check_new(path, force=force, inputs=inputs)
+
+
+def draw(found: Prediction, path: Path, level: float, *, unit: str | None, force: bool, messages: Messages) -> None:
+    """Draw the first people of a prediction into a file, and say how many; `unit` is the name of the time axis."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise InputError("a picture needs matplotlib: pip install 'neuralsurv[plot]'.") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    people, most = len(found.index), _MOST_INTERVALS if found.columns is None else _MOST_CURVES
+    if people > most:
+        messages.note(f"the picture shows the first {most} of {people} people.")
+        found = found.head(most)
+    # People who are called by a number alone are called by their row.
+    numbered = found.index.name == "row"
+    axes = plot_prediction(found, level=level, labels=[f"row {name}" if numbered else name for name in found.index])
+    if unit is not None and found.columns is not None:
+        axes.set_xlabel(unit)
+    axes.set_title(f"{found.name}: median and {level:.0%} interval", fontsize=10)
+    with replacing(path, force=force) as temporary:
+        axes.figure.savefig(temporary, format=path.suffix[1:].lower(), dpi=130)
+    pyplot.close(axes.figure)
+    messages.say(f"wrote {path} ({file_size(path)})")

@@ -10,8 +10,15 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.cli.settings import DataSettings
-from neuralsurv.cli.tables.durations import duration, read_dates
-from neuralsurv.cli.tables.outcome_columns import event_flags, event_note, labels, refuse_gaps, without_zero_times
+from neuralsurv.cli.tables.outcome_columns import (
+    duration,
+    event_flags,
+    event_note,
+    labels,
+    read_dates,
+    refuse_gaps,
+    without_zero_times,
+)
 from neuralsurv.cli.tables.suspect_values import refuse_decimal_commas, row_number_columns
 from neuralsurv.cli.tables.table_input import is_text_file, read_table
 from neuralsurv.data.comma_numbers import decimal_comma

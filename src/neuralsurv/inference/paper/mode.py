@@ -21,9 +21,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.optimise.descent import Function, descend, descend_together
+from neuralsurv.inference.optimise.descent import Answer, Function, descend, descend_together
 from neuralsurv.inference.optimise.inverse_hessian import InverseHessian
-from neuralsurv.inference.optimise.line_search import Answer
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
 from neuralsurv.model.network import Pullback

@@ -14,10 +14,9 @@ from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.stream.batch_terms import BatchTerms
-from neuralsurv.inference.stream.direction_choice import choose_directions
 from neuralsurv.inference.stream.exact_sweeps import sweep_all_rows
 from neuralsurv.inference.stream.feature_learning import FeatureTraining, Objective, learn_features
-from neuralsurv.inference.stream.kept_directions import KeptDirections
+from neuralsurv.inference.stream.kept_directions import KeptDirections, choose_directions
 from neuralsurv.inference.stream.natural_gradient import take_steps
 from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS, PackedRows, block_order
 from neuralsurv.inference.stream.plan import StreamPlan

@@ -10,8 +10,7 @@ import pandas as pd
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
-from neuralsurv.data.stream.batches import CHUNK_ROWS, Chunk, Source, first_chunk_number
-from neuralsurv.data.stream.row_digest import RowDigest
+from neuralsurv.data.stream.batches import CHUNK_ROWS, Chunk, RowDigest, Source, first_chunk_number
 from neuralsurv.data.stream.survey import MomentAccumulator, Survey, SurveyAccumulator, nothing_seen
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.inference.stream.packed_rows import PackedRows, Packer

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from neuralsurv.arguments import one_of, whole_number
 from neuralsurv.errors import InputError
-from neuralsurv.inference.stream.direction_choice import KEEP_ALL
+from neuralsurv.inference.stream.kept_directions import KEEP_ALL
 from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS
 
 METHODS = ("auto", "exact", "mini-batch")
