@@ -20,8 +20,7 @@ from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.fitted import Fitted, thinned
 from neuralsurv.files.checkpoint import Checkpoint, fingerprint
 from neuralsurv.inference.default.settings import DefaultSettings
-from neuralsurv.inference.stream.fit import StreamFitter
-from neuralsurv.inference.stream.modes import StreamedModes
+from neuralsurv.inference.stream.fit import StreamedModes, StreamFitter
 from neuralsurv.inference.stream.passes import OutcomeColumns, RowStream
 from neuralsurv.inference.stream.plan import StreamSettings
 from neuralsurv.inference.stream.processes import join_processes

@@ -20,13 +20,12 @@ from starlette.responses import Response
 from neuralsurv import __version__
 from neuralsurv.errors import ColumnError, InputError, OutOfTimeError
 from neuralsurv.service.answers import Deadline, answer
-from neuralsurv.service.limits import Limits
 from neuralsurv.service.middleware import FAULT, Access, Middleware
 from neuralsurv.service.model_watch import ModelWatch, ReadyModel
 from neuralsurv.service.openapi import openapi_document, request_body
 from neuralsurv.service.problems import problem, try_later
 from neuralsurv.service.prometheus_metrics import CONTENT_TYPE, PrometheusMetrics
-from neuralsurv.service.request_parsing import check_time_range, read_request
+from neuralsurv.service.request_parsing import Limits, check_time_range, read_request
 from neuralsurv.service.schemas import Health, ModelDescription, PredictResponse, problem_responses
 
 log = logging.getLogger("neuralsurv.service")

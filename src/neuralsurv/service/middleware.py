@@ -20,9 +20,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from neuralsurv.service.answers import Deadline
-from neuralsurv.service.limits import Limits
 from neuralsurv.service.problems import problem, try_later
 from neuralsurv.service.prometheus_metrics import PrometheusMetrics
+from neuralsurv.service.request_parsing import Limits
 
 log = logging.getLogger("neuralsurv.service")
 

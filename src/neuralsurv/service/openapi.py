@@ -9,8 +9,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from neuralsurv.service.covariates import Covariate
-from neuralsurv.service.limits import FARTHEST, Limits
 from neuralsurv.service.model_watch import ReadyModel
+from neuralsurv.service.request_parsing import FARTHEST, Limits
 from neuralsurv.service.schemas import PredictRequest, ProblemDocument
 
 _DESCRIPTION = (

@@ -13,9 +13,8 @@ from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.output_files import file_size, reserved, write_text
 from neuralsurv.cli.settings import DataSettings, config_text
 from neuralsurv.cli.start import INTERRUPTED
-from neuralsurv.cli.tables.covariate_checks import described, drop_unusable, many_levels, remarks
+from neuralsurv.cli.tables.covariate_checks import code_warnings, described, drop_unusable, many_levels, remarks
 from neuralsurv.cli.tables.survival_table import SurvivalTable, kept_roles, read_survival_table
-from neuralsurv.cli.tables.suspect_values import code_warnings
 from neuralsurv.errors import InputError
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.option_groups import StreamOptions
 from neuralsurv.cli.output_files import file_size, reserved
 from neuralsurv.cli.settings import DataSettings
-from neuralsurv.cli.tables.covariate_checks import many_levels
+from neuralsurv.cli.tables.covariate_checks import code_warnings, many_levels, refuse_decimal_commas, row_number_columns
 from neuralsurv.cli.tables.survival_table import option_name
-from neuralsurv.cli.tables.suspect_values import code_warnings, refuse_decimal_commas, row_number_columns
 from neuralsurv.errors import InputError, NeuralSurvWarning, ProcessLostError
 from neuralsurv.names import check_known
 

@@ -16,10 +16,9 @@ from neuralsurv.cli.modelling import open_model
 from neuralsurv.cli.option_groups import PredictOptions
 from neuralsurv.cli.output_files import check_new, file_size, replacing, reserved
 from neuralsurv.cli.settings import DataSettings
-from neuralsurv.cli.tables.covariate_checks import text_categories
+from neuralsurv.cli.tables.covariate_checks import code_warnings, refuse_decimal_commas, text_categories
 from neuralsurv.cli.tables.outcome_columns import labels
 from neuralsurv.cli.tables.survival_table import settings_of_model
-from neuralsurv.cli.tables.suspect_values import code_warnings, refuse_decimal_commas
 from neuralsurv.cli.tables.table_input import is_text_file, read_table, table_kind
 from neuralsurv.cli.tables.table_output import csv_text, write_table
 from neuralsurv.errors import InputError

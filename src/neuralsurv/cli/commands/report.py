@@ -10,10 +10,9 @@ from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.option_groups import ReportArguments
 from neuralsurv.cli.output_files import file_size, reserved, write_text
 from neuralsurv.cli.settings import DataSettings
-from neuralsurv.cli.tables.covariate_checks import text_categories
+from neuralsurv.cli.tables.covariate_checks import code_warnings, text_categories
 from neuralsurv.cli.tables.outcome_columns import labels
 from neuralsurv.cli.tables.survival_table import SurvivalTable, read_survival_table, settings_of_model
-from neuralsurv.cli.tables.suspect_values import code_warnings
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 

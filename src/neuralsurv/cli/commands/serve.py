@@ -21,7 +21,7 @@ from neuralsurv.cli.option_groups import ServeOptions
 from neuralsurv.errors import InputError
 
 if TYPE_CHECKING:
-    from neuralsurv.service.limits import Limits
+    from neuralsurv.service.request_parsing import Limits
 
 TOKEN_VARIABLE = "NEURALSURV_TOKEN"
 _SHORTEST_TOKEN = 16
@@ -41,9 +41,9 @@ def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: M
         raise InputError(f"this needs {error.name}: pip install 'neuralsurv[serve]'.") from error
     from neuralsurv.explorer.routes import add_page
     from neuralsurv.service.application import create_app
-    from neuralsurv.service.limits import Limits
     from neuralsurv.service.middleware import Access
     from neuralsurv.service.model_watch import ModelWatch
+    from neuralsurv.service.request_parsing import Limits
     from neuralsurv.service.server import Server, most_connections
 
     token = read_token(options.token_file)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.tables.covariate_checks import refuse_decimal_commas, row_number_columns
 from neuralsurv.cli.tables.outcome_columns import (
     duration,
     event_flags,
@@ -19,7 +20,6 @@ from neuralsurv.cli.tables.outcome_columns import (
     refuse_gaps,
     without_zero_times,
 )
-from neuralsurv.cli.tables.suspect_values import refuse_decimal_commas, row_number_columns
 from neuralsurv.cli.tables.table_input import is_text_file, read_table
 from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.outcome import Outcome

@@ -12,10 +12,10 @@ from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import InputError
 from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.paper import cavi, mode
+from neuralsurv.inference.paper.cavi import make_solver
 from neuralsurv.inference.paper.footprint import require_paper
 from neuralsurv.inference.paper.problem import COARSE_ROWS, PaperProblem, build_problem, coarse_problem
 from neuralsurv.inference.paper.settings import PaperSettings
-from neuralsurv.inference.paper.solving import make_solver
 from neuralsurv.inference.paper.updates import CaviStart
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.linearise import Linearised, linearise, linearise_network
