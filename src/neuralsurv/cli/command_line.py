@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from neuralsurv.cli import options as o
 from neuralsurv.cli.messages import Messages, as_json
-from neuralsurv.cli.option_groups import (
+from neuralsurv.cli.options import (
     EvaluateOptions,
     PredictOptions,
     ReportArguments,

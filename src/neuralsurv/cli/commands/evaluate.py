@@ -12,7 +12,7 @@ from neuralsurv.cli.commands.fit import usable_cohort
 from neuralsurv.cli.evaluation.comparison import METHODS, NEURALSURV, RIDGE_COX, SCORES, Scores, compare
 from neuralsurv.cli.evaluation.folds import make_folds
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.option_groups import EvaluateOptions
+from neuralsurv.cli.options import EvaluateOptions
 from neuralsurv.cli.output_files import reserved
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.survival_table import read_survival_table

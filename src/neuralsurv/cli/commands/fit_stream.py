@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.option_groups import StreamOptions
+from neuralsurv.cli.options import StreamOptions
 from neuralsurv.cli.output_files import file_size, reserved
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.covariate_checks import code_warnings, many_levels, refuse_decimal_commas, row_number_columns

@@ -13,7 +13,7 @@ import pandas as pd
 
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import open_model
-from neuralsurv.cli.option_groups import PredictOptions
+from neuralsurv.cli.options import PredictOptions
 from neuralsurv.cli.output_files import check_new, file_size, replacing, reserved
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.covariate_checks import code_warnings, refuse_decimal_commas, text_categories

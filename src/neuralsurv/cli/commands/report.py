@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.option_groups import ReportArguments
+from neuralsurv.cli.options import ReportArguments
 from neuralsurv.cli.output_files import file_size, reserved, write_text
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.covariate_checks import code_warnings, text_categories

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.option_groups import ServeOptions
+from neuralsurv.cli.options import ServeOptions
 from neuralsurv.errors import InputError
 
 if TYPE_CHECKING:
