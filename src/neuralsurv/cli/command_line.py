@@ -143,12 +143,7 @@ def fit(
 @app.command(epilog=_EPILOG)
 @with_options(given=run_options, options=EvaluateOptions, messages=message_options)
 def evaluate(
-    *,
-    given: Config,
-    options: EvaluateOptions,
-    out: o.ScoresOut = None,
-    force: o.Force = False,
-    messages: Messages,
+    *, given: Config, options: EvaluateOptions, out: o.ScoresOut = None, force: o.Force = False, messages: Messages
 ) -> None:
     """Cross-validate the model beside Kaplan-Meier and a ridge Cox model.
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -71,14 +70,6 @@ class Messages:
         for row in rows:
             shown.add_row(*(Text(printable(cell)) for cell in row))
         self._out.print(shown)
-
-    @contextmanager
-    def steps(self, title: str, total: int) -> Iterator[Any]:
-        """Show a progress bar for work in steps, if the output is a terminal."""
-        from neuralsurv.progress import bar
-
-        with bar(title, total, self.progress) as advance:
-            yield advance
 
     def result(self, **values: Any) -> None:
         """Print the JSON object, for a program."""

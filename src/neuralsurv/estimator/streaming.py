@@ -24,7 +24,7 @@ from neuralsurv.inference.stream.fit import StreamedModes, StreamFitter
 from neuralsurv.inference.stream.passes import OutcomeColumns, RowStream
 from neuralsurv.inference.stream.plan import StreamSettings
 from neuralsurv.inference.stream.processes import join_processes
-from neuralsurv.inference.stream.snapshots import NoCheckpoint, SnapshotStore
+from neuralsurv.inference.stream.snapshots import SnapshotStore
 from neuralsurv.memory import explained
 
 SHARDS = ("shared", "own")
@@ -157,7 +157,7 @@ class StreamedEstimator(SurvivalEstimator):
             self._refuse_ineffective(options, "exact" if plan.exact else "mini-batch")
             encoding = stream.encoding(survey, seen, standardise=self.standardise)
             mode_seeds = _mode_seeds(int(seeds[0]), modes)
-            stores: list[SnapshotStore] = [NoCheckpoint() for _ in mode_seeds]
+            stores = [SnapshotStore() for _ in mode_seeds]
             if checkpoint is not None:
                 depends = {"settings": settings, "plan": plan, "columns": roles, "cohort": survey, "encoding": encoding}
                 stores = [

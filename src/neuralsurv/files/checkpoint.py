@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.format import Fields, read, write
 from neuralsurv.inference.stream.processes import ProcessGroup
-from neuralsurv.inference.stream.snapshots import Snapshot
+from neuralsurv.inference.stream.snapshots import Snapshot, SnapshotStore
 
 _KIND = "checkpoint"
 _CONSTANT = "constant:"
@@ -33,7 +32,7 @@ _ROUNDING = 1e-9
 _LONGEST = 1000
 
 
-class Checkpoint:
+class Checkpoint(SnapshotStore):
     """Saves snapshots of a fit to a file, and resumes from the one that is there.
 
     Only process 0 reads and writes the file, `every` so many seconds. The fingerprint identifies the fit by its data
@@ -43,12 +42,12 @@ class Checkpoint:
     def __init__(
         self, path: str | os.PathLike[str], fingerprint: dict[str, Any], processes: ProcessGroup, *, every: float = 60.0
     ) -> None:
+        super().__init__()
         self._path = Path(path)
         self._fingerprint = fingerprint
         self._processes = processes
         self._every = every
         self._saved = time.monotonic()
-        self.constants: dict[str, Tensor] = {}
         self._found = self._read()
 
     def _read(self) -> Snapshot | None:
@@ -87,7 +86,7 @@ class Checkpoint:
         return Snapshot(Fields(raw, "header").text("stage"), state)
 
     def resume(self, stage: str) -> Snapshot | None:
-        """Return the snapshot that this fit resumes from, if it is one of `stage`."""
+        """Return the snapshot that was in the file, if it is one of `stage`."""
         return self._found if self._found is not None and self._found.stage == stage else None
 
     def save(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:

@@ -178,14 +178,7 @@ class Predictor:
         return self.scaled(times)
 
     def along(
-        self,
-        name: str,
-        X: Any,
-        times: Any,
-        curve: AlongTimes,
-        *,
-        reach: float = 0.0,
-        other: Tensor | None = None,
+        self, name: str, X: Any, times: Any, curve: AlongTimes, *, reach: float = 0.0, other: Tensor | None = None
     ) -> Prediction:
         """Predict a quantity along times, which may come in any order.
 

@@ -27,11 +27,7 @@ def caveats(
     model: SurvivalEstimator, outcome: Outcome, frame: pd.DataFrame, accuracy: Accuracy, horizon: float
 ) -> list[str]:
     """Return what a reader should know before trusting the report, the most serious first."""
-    return [
-        *_about_the_fit(model),
-        *_about_the_rows(model, outcome, frame, horizon),
-        *_about_the_scores(accuracy),
-    ]
+    return [*_about_the_fit(model), *_about_the_rows(model, outcome, frame, horizon), *_about_the_scores(accuracy)]
 
 
 def _about_the_fit(model: SurvivalEstimator) -> list[str]:

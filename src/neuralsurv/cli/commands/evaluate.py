@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.cli.commands.fit import usable_cohort
-from neuralsurv.cli.evaluation.comparison import METHODS, NEURALSURV, RIDGE_COX, SCORES, Scores, compare
-from neuralsurv.cli.evaluation.folds import make_folds
+from neuralsurv.cli.evaluation.comparison import METHODS, NEURALSURV, RIDGE_COX, SCORES, Scores, compare, make_folds
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.options import EvaluateOptions
 from neuralsurv.cli.output_files import reserved
@@ -18,6 +17,7 @@ from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.survival_table import read_survival_table
 from neuralsurv.cli.tables.table_input import table_kind
 from neuralsurv.cli.tables.table_output import write_table
+from neuralsurv.progress import bar
 
 _TITLES = {
     "concordance": "concordance ↑",
@@ -49,7 +49,7 @@ def run(
         folds = make_folds(
             outcome, cohort.subject, options.folds, options.repeats, seed if isinstance(seed, int) else 0
         )
-        with messages.steps("evaluating", len(folds) * len(METHODS)) as advance:
+        with bar("evaluating", len(folds) * len(METHODS), messages.progress) as advance:
             scores = compare(
                 cohort.covariates, outcome, folds, model,
                 penalty=options.cox_penalty, horizon=options.horizon, advance=advance,

@@ -15,6 +15,7 @@ from neuralsurv.cli.tables.outcome_columns import labels
 from neuralsurv.cli.tables.survival_table import SurvivalTable, read_survival_table, settings_of_model
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
+from neuralsurv.progress import bar
 
 
 def run(
@@ -49,7 +50,7 @@ def run(
             most_rows=arguments.rows,
         )
         messages.warn(*code_warnings(cohort.frame[names]))
-        with messages.steps("report", 5) as advance:
+        with bar("report", 5, messages.progress) as advance:
             report = build(model, cohort.frame[names], cohort.outcome(), _labels(cohort), options, advance)
         if report.scored < report.cohort.rows:
             messages.note(

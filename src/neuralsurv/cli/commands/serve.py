@@ -63,11 +63,7 @@ def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: M
     watch = ModelWatch(path)
     threads = options.threads or min(4, os.cpu_count() or 1)
     app = create_app(
-        watch,
-        access=Access(token, hosts),
-        limits=limits,
-        threads=threads,
-        page=add_page if options.explorer else None,
+        watch, access=Access(token, hosts), limits=limits, threads=threads, page=add_page if options.explorer else None
     )
     _log_to_stderr(quiet=messages.quiet)
     messages.warn(*watch.current.model.diagnostics_.messages)

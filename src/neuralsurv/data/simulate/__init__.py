@@ -93,12 +93,7 @@ class SimulatedCohort:
 
 
 def lognormal_cohort(
-    n: int,
-    *,
-    noise: int = 3,
-    censoring_rate: float | None = None,
-    censoring: float | None = None,
-    seed: int = 0,
+    n: int, *, noise: int = 3, censoring_rate: float | None = None, censoring: float | None = None, seed: int = 0
 ) -> SimulatedCohort:
     """Simulate the paper's synthetic experiment (section 5.1).
 

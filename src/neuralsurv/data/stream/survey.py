@@ -14,14 +14,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.data.column_moments import bounded_spread, scale_of
-from neuralsurv.data.columns import (
-    Column,
-    in_order_of,
-    kind_of,
-    read_column,
-    refuse_identifier,
-    refuse_uninformative,
-)
+from neuralsurv.data.columns import Column, in_order_of, kind_of, read_column, refuse_identifier, refuse_uninformative
 from neuralsurv.data.features import Encoding, refuse_repeated
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.stream.time_counts import TimeCounts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,26 +13,12 @@ _LARGEST_DENSE = 2000
 _REMEMBERED_PAIRS = 30
 
 
-class InverseHessian(Protocol):
-    """An approximate inverse Hessian."""
-
-    @property
-    def fresh(self) -> bool:
-        """Whether nothing has been learned yet."""
-
-    def direction(self, gradient: Tensor) -> Tensor:
-        """Return minus the inverse Hessian times the gradient."""
-
-    def update(self, step: Tensor, change: Tensor) -> None:
-        """Learn from a step and the change of the gradient along it, whose product must be positive."""
-
-
 class DenseInverseHessian:
     """The inverse Hessian of BFGS as a matrix."""
 
     def __init__(self, size: int) -> None:
         self._matrix = torch.eye(size, dtype=torch.float64)
-        self.fresh = True
+        self.fresh = True  # whether nothing has been learned yet
 
     def direction(self, gradient: Tensor) -> Tensor:
         """Return minus the inverse Hessian times the gradient."""
@@ -89,6 +74,9 @@ class LimitedInverseHessian:
     def update(self, step: Tensor, change: Tensor) -> None:
         """Learn from a step and the change of the gradient along it, whose product must be positive."""
         self._pairs.append((step, change, float(step @ change)))
+
+
+InverseHessian = DenseInverseHessian | LimitedInverseHessian
 
 
 def new_inverse_hessian(size: int) -> InverseHessian:

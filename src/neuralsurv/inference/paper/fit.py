@@ -243,12 +243,7 @@ def sweep_coarsely(
 
 
 def fit_paper(
-    cohort: Cohort,
-    settings: PaperSettings,
-    *,
-    seed: int,
-    verbose: bool | str | int = False,
-    warm: Tensor | None = None,
+    cohort: Cohort, settings: PaperSettings, *, seed: int, verbose: bool | str | int = False, warm: Tensor | None = None
 ) -> PaperFit:
     """Fit the model of the paper to rows in scaled time (largest 1).
 
