@@ -14,16 +14,7 @@ from neuralsurv.errors import InputError
 
 
 def whole_number(name: str, value: Any, least: int = 1) -> int:
-    """Return an argument as an int, or refuse it.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : object
-        What was given.
-    least : int
-        The smallest number that is accepted.
+    """Return an argument as an int of at least `least`, or refuse it.
 
     Examples
     --------
@@ -41,19 +32,7 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
 
 
 def real_number(name: str, value: Any, allowed: Callable[[float], bool], words: str) -> float:
-    """Return an argument as a float, or refuse it.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : object
-        What was given.
-    allowed : callable
-        Whether a number is accepted.
-    words : str
-        What is accepted, to follow "must be".
-    """
+    """Return an argument as a float, or refuse it; `words` says what is allowed, after "must be"."""
     if not isinstance(value, Real) or not allowed(float(value)):
         raise InputError(f"{name}={value!r} must be {words}.")
     return float(value)

@@ -29,12 +29,7 @@ def available(root: Path = Path("/")) -> float | None:
 
     The least of: what the machine has left, what the control groups (containers, batch systems) leave, and what the
     limits on the process's own address space and data leave. The environment variable ``NEURALSURV_MEMORY_GIB``
-    overrides all of them.
-
-    Parameters
-    ----------
-    root : Path
-        Where the file systems ``proc`` and ``sys`` are mounted; another one only in tests.
+    overrides all of them. `root` is where the file systems ``proc`` and ``sys`` are mounted; another one only in tests.
     """
     stated = os.environ.get(VARIABLE)
     if stated is not None:
@@ -51,17 +46,7 @@ def available(root: Path = Path("/")) -> float | None:
 
 
 def require(needed: float, work: str, advice: str) -> None:
-    """Refuse work that needs more memory than is available.
-
-    Parameters
-    ----------
-    needed : float
-        Bytes that it will hold at its peak.
-    work : str
-        What it is, to be followed by "needs about …".
-    advice : str
-        A sentence on what to do.
-    """
+    """Refuse work that needs more bytes than are available; the message is "{work} needs about …" and the advice."""
     if needed < _NEGLIGIBLE:
         return
     there = available()

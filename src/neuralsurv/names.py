@@ -71,19 +71,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def check_known(name: str, known: Sequence[Any], *, what: str, where: str = "") -> None:
-    """Refuse a name that is not known.
-
-    Parameters
-    ----------
-    name : str
-        What the user typed.
-    known : sequence
-        The names that exist; those of the columns of a table need not be text.
-    what : str
-        What is named, in the singular: ``"column"``.
-    where : str
-        Where the name came from, in brackets after it, for example an option.
-    """
+    """Refuse an unknown name of a `what`, in the singular; `where` it came from stands in brackets after it."""
     if name not in known:
         place = f" ({where})" if where else ""
         names = [str(other) for other in known]

@@ -21,19 +21,8 @@ def wanted(verbose: bool | str | int) -> bool:
 def bar(title: str, total: int | None, verbose: bool | str | int) -> Iterator[Advance]:
     """Show a progress bar while the block runs.
 
-    Parameters
-    ----------
-    title : str
-        What is being done.
-    total : int or None
-        Number of steps, where it is known.
-    verbose : bool or "auto"
-        Whether to show it; ``"auto"`` shows it on a terminal.
-
-    Yields
-    ------
-    callable
-        To be called with the number of finished steps and a short status.
+    It is shown if `verbose`, with ``"auto"`` on a terminal. Yields what is to be called with the number of finished
+    steps and a status.
     """
 
     def log(done: int, words: str) -> None:

@@ -14,7 +14,7 @@ from neuralsurv.inference.stream.batch_terms import BatchTerms
 from neuralsurv.inference.stream.kept_directions import KeptDirections
 from neuralsurv.inference.stream.packed_rows import PackedRows, Packer
 from neuralsurv.inference.stream.processes import ProcessGroup
-from neuralsurv.inference.stream.snapshots import NoCheckpoint
+from neuralsurv.inference.stream.snapshots import SnapshotStore
 from neuralsurv.inference.stream.streamed_problem import StreamedProblem
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.quadrature import ShiftedLog
@@ -49,7 +49,7 @@ atexit.register(ROWS.close)
 
 def streamed_problem(terms: BatchTerms, *, log_scales=None, checkpoint=None) -> StreamedProblem:  # type: ignore[no-untyped-def]
     scales = terms.directions.prior.medians if log_scales is None else log_scales
-    return StreamedProblem(terms, ROWS, ProcessGroup(), scales, checkpoint or NoCheckpoint())
+    return StreamedProblem(terms, ROWS, ProcessGroup(), scales, checkpoint or SnapshotStore())
 
 
 class KilledError(Exception):

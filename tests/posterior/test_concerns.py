@@ -11,7 +11,7 @@ from neuralsurv import errors
 from neuralsurv.errors import NeuralSurvWarning, StorageError
 from neuralsurv.files.format import read, write
 from neuralsurv.inference.default.fit import DefaultFit
-from neuralsurv.inference.stream.modes import StreamedModes
+from neuralsurv.inference.stream.fit import StreamedModes
 from neuralsurv.posterior.concerns import WARNINGS, Concern, concern_fields
 from small_cohort import quick_default, quick_model, small_cohort
 

@@ -15,8 +15,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from neuralsurv.service.application import create_app
-from neuralsurv.service.limits import Limits
 from neuralsurv.service.model_watch import ModelWatch
+from neuralsurv.service.request_parsing import Limits
 from service.small_service import ask, client, model, write
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

@@ -7,10 +7,10 @@ import pytest
 
 from neuralsurv.errors import InputError
 from neuralsurv.service.application import create_app
-from neuralsurv.service.limits import Limits
 from neuralsurv.service.middleware import Access, Middleware
 from neuralsurv.service.model_watch import ModelWatch
 from neuralsurv.service.prometheus_metrics import PrometheusMetrics
+from neuralsurv.service.request_parsing import Limits
 from service.small_service import ask, client, refused, write
 
 TOKEN = "a-token-of-many-letters"

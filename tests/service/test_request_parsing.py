@@ -7,8 +7,7 @@ from starlette.exceptions import HTTPException
 
 from neuralsurv.errors import InputError
 from neuralsurv.service.covariates import covariates_of
-from neuralsurv.service.limits import Limits
-from neuralsurv.service.request_parsing import read_request
+from neuralsurv.service.request_parsing import Limits, read_request
 from neuralsurv.service.schemas import PredictRequest
 from service.small_service import PERSON, model
 

@@ -15,9 +15,9 @@ import pytest
 from neuralsurv.cli.commands import serve
 from neuralsurv.service import application, server
 from neuralsurv.service.application import create_app
-from neuralsurv.service.limits import Limits
 from neuralsurv.service.middleware import STOPPING
 from neuralsurv.service.model_watch import ModelWatch
+from neuralsurv.service.request_parsing import Limits
 from neuralsurv.service.server import Connection, RateLimitedWarning, Server, most_connections
 from service.own_process import outcome, running, stop
 from service.small_service import PERSON, write

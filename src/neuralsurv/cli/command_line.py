@@ -11,9 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 from neuralsurv.cli import options as o
-from neuralsurv.cli.config import Config
 from neuralsurv.cli.messages import Messages, as_json
-from neuralsurv.cli.option_groups import (
+from neuralsurv.cli.options import (
     EvaluateOptions,
     PredictOptions,
     ReportArguments,
@@ -25,7 +24,7 @@ from neuralsurv.cli.option_groups import (
     run_options,
     with_options,
 )
-from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.settings import Config, DataSettings
 from neuralsurv.cli.start import BAD_INPUT, INTERRUPTED, UNEXPECTED
 from neuralsurv.errors import InputError, NeuralSurvError
 from neuralsurv.names import printable
@@ -144,12 +143,7 @@ def fit(
 @app.command(epilog=_EPILOG)
 @with_options(given=run_options, options=EvaluateOptions, messages=message_options)
 def evaluate(
-    *,
-    given: Config,
-    options: EvaluateOptions,
-    out: o.ScoresOut = None,
-    force: o.Force = False,
-    messages: Messages,
+    *, given: Config, options: EvaluateOptions, out: o.ScoresOut = None, force: o.Force = False, messages: Messages
 ) -> None:
     """Cross-validate the model beside Kaplan-Meier and a ridge Cox model.
 

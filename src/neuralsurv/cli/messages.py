@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -24,14 +23,9 @@ _LATE_CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 class Messages:
-    """Prints for a person, or with ``machine=True`` for a program.
+    """Prints for a person, or one JSON object at the end for a program.
 
-    Parameters
-    ----------
-    machine : bool
-        Print one JSON object at the end and nothing else.
-    quiet : bool
-        Leave out progress, and notes except those that are always shown, as warnings are.
+    `quiet` leaves out progress, and notes except those that are always shown, as warnings are.
     """
 
     def __init__(self, *, machine: bool = False, quiet: bool = False) -> None:
@@ -79,14 +73,6 @@ class Messages:
         for row in rows:
             shown.add_row(*(Text(printable(cell)) for cell in row))
         self._out.print(shown)
-
-    @contextmanager
-    def steps(self, title: str, total: int) -> Iterator[Any]:
-        """Show a progress bar for work in steps, if the output is a terminal."""
-        from neuralsurv.progress import bar
-
-        with bar(title, total, self.progress) as advance:
-            yield advance
 
     def result(self, **values: Any) -> None:
         """Print the JSON object, for a program."""

@@ -28,12 +28,7 @@ _OURS = ("verbose", "warm_start", "network")
 def make_estimator(given: dict[str, Any], **more: Any) -> SurvivalEstimator:
     """Return the estimator of the arguments of a command line: the preset and its parameters, names checked.
 
-    Parameters
-    ----------
-    given : dict
-        Arguments by name, ``preset`` among them; the seed is 0 if not given.
-    more
-        Further parameters that the command sets itself.
+    `given` includes ``preset``; the seed is 0 if not given. `more` are parameters that the command sets itself.
     """
     preset = given.get("preset", "default")
     if preset not in PRESETS:

@@ -14,14 +14,7 @@ from neuralsurv.files.atomic import destination, held_name, obstacle, partial_fi
 def check_new(path: Path, *, force: bool, inputs: tuple[Path | None, ...] = ()) -> Path:
     """Refuse, before any work is done, a place where a file cannot or must not be written.
 
-    Parameters
-    ----------
-    path : Path
-        Where to write.
-    force : bool
-        Whether a file that is there may be replaced.
-    inputs : tuple of Path
-        Files that are read and must never be replaced.
+    A file that is there may be replaced with `force`; one of `inputs`, which are read, never.
     """
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder; name a file in it.")
@@ -46,13 +39,6 @@ def reserved(path: Path | None, *, force: bool, inputs: tuple[Path | None, ...] 
     """Reserve the name of an output while the block runs; another command that wants the same one is refused.
 
     The system gives the name back when the process ends, however it does.
-
-    Parameters
-    ----------
-    path : Path or None
-        Where to write; None if there is no such output.
-    force, inputs
-        As in :func:`check_new`, which comes first.
     """
     if path is None:
         yield
@@ -70,12 +56,7 @@ def reserved(path: Path | None, *, force: bool, inputs: tuple[Path | None, ...] 
 def replacing(path: Path, *, force: bool) -> Iterator[Path]:
     """Give a temporary file beside `path` to write to, and move it there at the end if nothing went wrong.
 
-    Parameters
-    ----------
-    path : Path
-        Where to write; symbolic links are followed, and a file that is replaced keeps its mode.
-    force : bool
-        Whether a file that is there may be replaced.
+    Symbolic links are followed, and a file that is replaced (with `force`) keeps its mode.
     """
     target = destination(path)
     try:

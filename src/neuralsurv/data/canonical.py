@@ -37,11 +37,6 @@ def coarse(values: np.ndarray, digits: int = _DIGITS) -> np.ndarray:
 def canonical_cohort(cohort: Cohort) -> Cohort:
     """Return the canonical form of a cohort: rounded, merged, joined and sorted.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        Rows in any order, possibly repeated or cut in pieces.
-
     Examples
     --------
     >>> import numpy as np

@@ -13,19 +13,6 @@ from torch import Tensor
 class Cohort:
     """Rows under observation, in scaled time.
 
-    Attributes
-    ----------
-    time : Tensor of shape (N,)
-        End of observation over the largest training time.
-    event : bool Tensor of shape (N,)
-        Whether it ends with the event.
-    entry : Tensor of shape (N,)
-        Start of observation, on the same scale; 0 without left truncation.
-    weight : Tensor of shape (N,)
-        Row weights.
-    x : Tensor of shape (N, d)
-        Encoded covariates.
-
     Examples
     --------
     >>> import numpy as np
@@ -35,11 +22,11 @@ class Cohort:
     1.5
     """
 
-    time: Tensor
-    event: Tensor
-    entry: Tensor
-    weight: Tensor
-    x: Tensor
+    time: Tensor  # end of observation over the largest training time, shape (N,)
+    event: Tensor  # bool, whether it ends with the event, shape (N,)
+    entry: Tensor  # shape (N,): start of observation, on the same scale; 0 without left truncation
+    weight: Tensor  # shape (N,)
+    x: Tensor  # encoded covariates, shape (N, d)
 
     @classmethod
     def of(cls, time: Any, event: Any, entry: Any, weight: Any, x: Any) -> Cohort:

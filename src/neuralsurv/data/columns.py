@@ -169,13 +169,9 @@ def places(columns: Sequence[Column]) -> list[slice]:
 
 
 def read_column(series: pd.Series, name: str) -> np.ndarray:
-    """Return the values of a column.
+    """Return the values of a column, shape (N,), or (N, k) for a column of arrays.
 
-    Returns
-    -------
-    ndarray of shape (N,) or (N, k)
-        Numbers as float64, NaN where missing; labels as text (dtype object), None where missing; arrays flattened to k
-        numbers a row.
+    Numbers are float64, NaN where missing; labels are text (dtype object), None where missing.
     """
     dtype = series.dtype
     if pd.api.types.is_object_dtype(dtype):
@@ -201,14 +197,7 @@ def in_order_of(categories: Iterable[object], levels: Iterable[str]) -> list[str
 def refuse_uninformative(name: str, kind: str, values: Sequence[Any], present: int, rows: int) -> None:
     """Refuse a column without values, or with the same one everywhere.
 
-    Parameters
-    ----------
-    name, kind : str
-        The column and its kind.
-    values : sequence
-        Its different values, sorted; of numbers the two ends of their range are enough.
-    present, rows : int
-        Number of rows with a value, and of all rows.
+    `values` are the different values, sorted; of numbers the two ends of their range are enough.
     """
     if present == 0:
         raise InputError(f"column {name!r} has no value in any of the {rows} rows; drop it.")

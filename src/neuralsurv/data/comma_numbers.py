@@ -15,11 +15,6 @@ _MOST_LOOKED_AT = 10_000
 def decimal_comma(values: Iterable[object]) -> str | None:
     """Return an example if nearly all values are text of numbers with a decimal comma, else None.
 
-    Parameters
-    ----------
-    values : iterable
-        The values of a column that are not missing.
-
     Examples
     --------
     >>> from neuralsurv.data.comma_numbers import decimal_comma

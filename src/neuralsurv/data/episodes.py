@@ -13,22 +13,7 @@ from neuralsurv.names import counted
 
 
 def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.ndarray | None) -> np.ndarray:
-    """Check that no subject is in two episodes at once, nor observed after its event.
-
-    Parameters
-    ----------
-    subject : array-like of shape (N,)
-        Whose episode each row is.
-    entry, time : ndarray of shape (N,)
-        The episodes.
-    event : bool ndarray of shape (N,), optional
-        Whether the episode ends with the event.
-
-    Returns
-    -------
-    ndarray of shape (N,)
-        The subjects as an array.
-    """
+    """Return the subjects as an array; none may be in two episodes at once, nor observed after its event."""
     who = as_vector(subject, "id")
     if len(who) != len(time):
         raise InputError(f"id has {counted(len(who), 'value')} for {counted(len(time), 'row')}; give one id per row.")

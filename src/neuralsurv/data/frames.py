@@ -17,11 +17,8 @@ from neuralsurv.names import counted
 def as_frame(X: Any) -> pd.DataFrame:
     """Return covariates as a DataFrame; a matrix gets the names x0, x1, … and any other table is converted.
 
-    Parameters
-    ----------
-    X : DataFrame, array-like of shape (N, d), an object of the dataframe interchange protocol, or parts
-        The covariates. Of parts (a dict, a tuple, an array with three axes or more), the columns of tables come first,
-        then one column of arrays for every other part.
+    Of parts (a dict, a tuple, an array with three axes or more), the columns of tables come first, then one column of
+    arrays for every other part.
     """
     if isinstance(X, pd.DataFrame):
         return _native(X)

@@ -20,23 +20,12 @@ _FEWEST_ROWS = 10
 
 @dataclass(frozen=True)
 class MissingCode:
-    """A value of a column that may stand for a missing one.
-
-    Attributes
-    ----------
-    column : str
-        The column.
-    code : float
-        The value.
-    count : int
-        Rows that hold it.
-    low, high : float
-        Range of the other values.
-    """
+    """A value of a column that may stand for a missing one."""
 
     column: str
     code: float
-    count: int
+    count: int  # rows that hold it
+    # Range of the other values.
     low: float
     high: float
 

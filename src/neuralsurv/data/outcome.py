@@ -129,13 +129,7 @@ class Outcome:
 
     @classmethod
     def from_arrays(
-        cls,
-        time: Any,
-        event: Any,
-        entry: Any = None,
-        weight: Any = None,
-        *,
-        names: Sequence[str] = _NAMES,
+        cls, time: Any, event: Any, entry: Any = None, weight: Any = None, *, names: Sequence[str] = _NAMES
     ) -> Outcome:
         """Check and bundle arrays.
 

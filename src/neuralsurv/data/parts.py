@@ -26,25 +26,14 @@ _ALONE = "X"
 
 @dataclass(frozen=True)
 class PartSlice:
-    """The columns of the matrix that hold one part.
+    """The columns of the matrix that hold one part."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the part, or its position in a tuple.
-    start, stop : int
-        The first column, and the one after the last.
-    shape : tuple of int or None
-        Shape of one row; None for a table, whose rows are flat.
-    whole : bool
-        Whether the numbers are codes, such as tokens, and are passed to the network as int64.
-    """
-
-    name: str
+    name: str  # name of the part, or its position in a tuple
+    # The first column, and the one after the last.
     start: int
     stop: int
-    shape: tuple[int, ...] | None = None
-    whole: bool = False
+    shape: tuple[int, ...] | None = None  # shape of one row; None for a table, whose rows are flat
+    whole: bool = False  # whether the numbers are codes, such as tokens, and are passed to the network as int64
 
     def take(self, x: Tensor) -> Tensor:
         """Return the part of the rows `x`, shape (P, width of the matrix), as shape (P, *shape)."""
@@ -58,13 +47,6 @@ class PartSlice:
 class Layout:
     """Which columns of the matrix hold which part of X.
 
-    Attributes
-    ----------
-    container : {"table", "array", "tuple", "dict"}
-        What the parts came in, and are passed to the network in.
-    parts : tuple of PartSlice
-        The parts, in the order of X.
-
     Examples
     --------
     >>> import torch
@@ -75,8 +57,8 @@ class Layout:
     {'image': (5, 1, 2, 2), 'table': (5, 2)}
     """
 
-    container: str
-    parts: tuple[PartSlice, ...]
+    container: str  # what the parts came in, and are passed to the network in: "table", "array", "tuple" or "dict"
+    parts: tuple[PartSlice, ...]  # in the order of X
 
     @property
     def width(self) -> int:

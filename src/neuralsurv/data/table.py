@@ -47,12 +47,7 @@ def separate_outcome(
 ) -> tuple[pd.DataFrame, Outcome, np.ndarray | None, dict[str, str]]:
     """Return covariates, outcome, subjects, and by role the names of the columns that are not covariates.
 
-    Parameters
-    ----------
-    X, y
-        As in `NeuralSurv.fit`.
-    given : dict
-        The arguments time, event, entry, weight and id of `fit`: the name of a column of X, an array, or None.
+    `given` are the arguments time, event, entry, weight and id of `fit`: the name of a column of X, an array, or None.
     """
     frame = as_frame(X)
     named = {role: name for role, name in given.items() if isinstance(name, str)}

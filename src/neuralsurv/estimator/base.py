@@ -218,13 +218,7 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
         return exact_posterior(fit, drawn), diagnose_exact(fit, drawn)
 
     def _refuse_unused(self, reasons: Mapping[str, str]) -> None:
-        """Refuse parameters that were set although this fit does not use them.
-
-        Parameters
-        ----------
-        reasons : mapping
-            Names of parameters, and why they have no effect.
-        """
+        """Refuse parameters that were set although this fit does not use them, for the reasons given."""
         usual = inspect.signature(type(self)).parameters
         for name, reason in reasons.items():
             value = getattr(self, name)

@@ -52,13 +52,7 @@ class OwnNetwork(BaseEstimator):
     """
 
     def __init__(
-        self,
-        module: Any,
-        *,
-        bayesian: Any = "all",
-        device: str = "cpu",
-        epochs: int = 50,
-        learning_rate: float = 2e-3,
+        self, module: Any, *, bayesian: Any = "all", device: str = "cpu", epochs: int = 50, learning_rate: float = 2e-3
     ) -> None:
         self.module = module
         self.bayesian = bayesian

@@ -21,12 +21,11 @@ from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.fitted import Fitted, thinned
 from neuralsurv.files.checkpoint import Checkpoint, fingerprint
 from neuralsurv.inference.default.settings import DefaultSettings
-from neuralsurv.inference.stream.fit import StreamFitter
-from neuralsurv.inference.stream.modes import StreamedModes
+from neuralsurv.inference.stream.fit import StreamedModes, StreamFitter
 from neuralsurv.inference.stream.passes import OutcomeColumns, RowStream
 from neuralsurv.inference.stream.plan import StreamSettings
 from neuralsurv.inference.stream.processes import join_processes
-from neuralsurv.inference.stream.snapshots import NoCheckpoint, SnapshotStore
+from neuralsurv.inference.stream.snapshots import SnapshotStore
 from neuralsurv.memory import explained
 
 SHARDS = ("shared", "own")
@@ -161,7 +160,7 @@ class StreamedEstimator(SurvivalEstimator):
             if processes.rank == 0:
                 warn_of_codes(survey.missing_codes(), stacklevel=2)
             mode_seeds = _mode_seeds(int(seeds[0]), modes)
-            stores: list[SnapshotStore] = [NoCheckpoint() for _ in mode_seeds]
+            stores = [SnapshotStore() for _ in mode_seeds]
             if checkpoint is not None:
                 # In the order in which a message names the first difference: the plan follows from the number of rows.
                 depends = {"settings": settings, "columns": roles, "cohort": survey, "encoding": encoding, "plan": plan}

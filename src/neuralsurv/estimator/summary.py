@@ -48,15 +48,7 @@ class Summary:
 
 
 def summarise(fitted: Fitted, estimator: str) -> Summary:
-    """Return the summary of a fitted model.
-
-    Parameters
-    ----------
-    fitted : Fitted
-        What the fit left behind.
-    estimator : str
-        Name of the class that was fitted.
-    """
+    """Return the summary of a fitted model; `estimator` is the name of the class that was fitted."""
     found, posterior, encoding = fitted.diagnostics, fitted.posterior, fitted.encoding
     low, high = posterior.phi.interval(0.9)
     data = fitted.training

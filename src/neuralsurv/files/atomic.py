@@ -52,15 +52,8 @@ def obstacle(path: str | os.PathLike[str]) -> str | None:
 def held_name(target: Path) -> Iterator[bool]:
     """Hold the name of a file during the block, so that no two processes write the same one.
 
-    Parameters
-    ----------
-    target : Path
-        The file, which need not exist, as `destination` gives it.
-
-    Yields
-    ------
-    bool
-        False if another process holds the name. True also where the system has no locks.
+    Yields False if another process holds the name; True also where the system has no locks. `target` is as
+    `destination` gives it.
     """
     digest = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
     path = target.parent / f".neuralsurv-{digest}.lock"
@@ -118,17 +111,8 @@ def _is_at(descriptor: int, path: Path) -> bool:
 def partial_file(folder: Path, *, private: bool = False) -> Iterator[tuple[Path, BinaryIO]]:
     """Open a new file in a folder; it is removed at the end of the block unless it has been renamed by then.
 
-    Parameters
-    ----------
-    folder : Path
-        Where; what killed processes left there is removed first.
-    private : bool
-        Whether only the owner may read it until it is renamed.
-
-    Yields
-    ------
-    path, file
-        Its name and the file, open for writing and locked.
+    Yields its name and the file, locked and, if `private`, only for the owner to read until then. What killed processes
+    left in the folder is removed first.
     """
     remove_abandoned(folder)
     ours = False
@@ -150,14 +134,8 @@ def partial_file(folder: Path, *, private: bool = False) -> Iterator[tuple[Path,
 def put_in_place(path: Path, file: BinaryIO, target: Path, *, replace: bool = True) -> None:
     """Flush a partial file to the disk, then rename it to its target.
 
-    Parameters
-    ----------
-    path, file
-        The partial file.
-    target : Path
-        Its name, as `destination` gives it.
-    replace : bool
-        Whether it may take the place of another file, whose owner and mode it then has; else FileExistsError is raised.
+    With `replace` it may take the place of another file, whose owner and mode it then has; else FileExistsError is
+    raised.
     """
     if replace:
         _take_after(file, target)

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.fit_differences import difference_in_words
 from neuralsurv.files.format import Fields, read, write
 from neuralsurv.inference.stream.processes import ProcessGroup
-from neuralsurv.inference.stream.snapshots import Snapshot
+from neuralsurv.inference.stream.snapshots import Snapshot, SnapshotStore
 
 _KIND = "checkpoint"
 _CONSTANT = "constant:"
@@ -31,30 +30,22 @@ _CONSTANT = "constant:"
 _LONGEST = 1000
 
 
-class Checkpoint:
+class Checkpoint(SnapshotStore):
     """Saves snapshots of a fit to a file, and resumes from the one that is there.
 
-    Parameters
-    ----------
-    path : path
-        The file. Only process 0 reads and writes it.
-    fingerprint : dict of str to plain value
-        What identifies the fit: its data and settings. A file of another fit is refused.
-    processes : ProcessGroup
-        The processes of the fit.
-    every : float
-        Seconds between two saves.
+    Only process 0 reads and writes the file, `every` so many seconds. The fingerprint identifies the fit by its data
+    and settings: a file of another fit is refused.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], fingerprint: dict[str, Any], processes: ProcessGroup, *, every: float = 60.0
     ) -> None:
+        super().__init__()
         self._path = Path(path)
         self._fingerprint = fingerprint
         self._processes = processes
         self._every = every
         self._saved = time.monotonic()
-        self.constants: dict[str, Tensor] = {}
         self._found = self._read()
 
     def _read(self) -> Snapshot | None:
@@ -92,7 +83,7 @@ class Checkpoint:
         return Snapshot(Fields(raw, "header").text("stage"), state)
 
     def resume(self, stage: str) -> Snapshot | None:
-        """Return the snapshot that this fit resumes from, if it is one of `stage`."""
+        """Return the snapshot that was in the file, if it is one of `stage`."""
         return self._found if self._found is not None and self._found.stage == stage else None
 
     def save(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
@@ -108,19 +99,14 @@ class Checkpoint:
 
 
 def fingerprint(**parts: Any) -> dict[str, Any]:
-    """Return what identifies a fit, in plain values.
+    """Return what identifies a fit, dataclasses, arrays and plain values by name, in plain values.
 
     Every field of every dataclass is included, so that one that is added later cannot be forgotten.
-
-    Parameters
-    ----------
-    parts
-        Dataclasses, arrays and plain values that the fit depends on, by name.
 
     Examples
     --------
     >>> from neuralsurv.files.checkpoint import fingerprint
-    >>> from neuralsurv.data.stream.row_digest import RowDigest
+    >>> from neuralsurv.data.stream.batches import RowDigest
     >>> fingerprint(rows=RowDigest(3, 4, 5), seed=0)
     {'rows': {'rows': 3, 'content': 4, 'order': 5}, 'seed': 0}
     """

@@ -35,17 +35,6 @@ def write(
     """Write a file so that a crash at any moment leaves either the old file or the new one.
 
     Symbolic links are followed, and a file that is replaced keeps its mode.
-
-    Parameters
-    ----------
-    path : path
-        Where to write.
-    header : dict
-        Plain JSON data.
-    tensors : dict of float64 ndarray
-        The arrays.
-    replace : bool
-        Whether a file of this name may be replaced.
     """
     from safetensors.numpy import save
 
@@ -73,20 +62,7 @@ def write(
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read a file back, checking sizes, types and finiteness before anything is used.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-
-    Returns
-    -------
-    header : dict
-        The JSON header.
-    tensors : dict of float64 ndarray
-        The arrays, all finite.
-    """
+    """Read header and finite arrays back, checking sizes, types and finiteness before anything is used."""
     source = Path(path)
     if not source.is_file():
         found = obstacle(source)

@@ -31,15 +31,7 @@ _ADVICE = "Use a machine with more memory, or fit with fewer columns or a smalle
 
 
 def pack(arrays: Arrays, network: Network) -> Arrays:
-    """Return the arrays of a posterior with a large Gaussian compressed.
-
-    Parameters
-    ----------
-    arrays : dict of ndarray
-        As :func:`neuralsurv.files.stored_posterior.posterior_parts` makes them.
-    network : Network
-        The network whose weights they are.
-    """
+    """Return the arrays that `stored_posterior.posterior_parts` makes, with a large Gaussian compressed."""
     own = {name: array for name, array in arrays.items() if name.startswith((BASIS, PRECISION, FACTOR))}
     if sum(array.size for array in own.values()) < _WORTH_PACKING:
         return arrays

@@ -32,24 +32,12 @@ _LARGEST_LOG = 1e6
 
 @dataclass(frozen=True)
 class NetworkReader:
-    """Reads the networks in a file.
-
-    Attributes
-    ----------
-    tensors : dict of ndarray
-        The arrays of the file.
-    layout : Layout
-        Where the parts of X are among the encoded columns.
-    module : nn.Module or None
-        The user's own module, if the model has one.
-    device : str
-        Where it is to run.
-    """
+    """Reads the networks in a file."""
 
     tensors: Arrays
-    layout: Layout
-    module: Any
-    device: Any
+    layout: Layout  # where the parts of X are among the encoded columns
+    module: Any  # the user's own module, if the model has one
+    device: Any  # where it is to run
 
     def read(self, table: Fields) -> Network:
         """Return the network that a table of the header describes; its keys tell the kind."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from neuralsurv.data.parts import Layout
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.format import Arrays, Fields, stored_array
 from neuralsurv.files.packed_gaussian import pack, unpack
-from neuralsurv.files.stored_gaussian import MOST_PARTS, read_gaussian
 from neuralsurv.files.stored_network import NetworkReader
 from neuralsurv.model.hazard import ClosedForm, Constant, MonteCarlo, Normaliser
 from neuralsurv.model.network import Network
@@ -18,6 +18,13 @@ from neuralsurv.model.prior import Gamma, PointMass, WeightPrior
 from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.posterior.mixture import MixedPosterior
 from neuralsurv.posterior.samples import DrawnWeights, SampledPosterior
+from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
+from neuralsurv.solvers.interface import Gaussian
+from neuralsurv.solvers.primal import PrimalGaussian
+from neuralsurv.solvers.subspace import SubspaceGaussian
+
+# No model has more parts of a mixture, or modes of a posterior, than this.
+MOST_PARTS = 10_000
 
 
 def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
@@ -44,17 +51,7 @@ def _prefix(number: int) -> str:
 def read_posterior(
     header: Fields, tensors: Arrays, layout: Layout, module: Any = None, device: Any = "cpu"
 ) -> Posterior:
-    """Return the posterior in a file.
-
-    Parameters
-    ----------
-    header, tensors : Fields, dict of ndarray
-        What the file holds.
-    layout : Layout
-        Where the parts of X are among the encoded columns.
-    module, device : nn.Module or None, str
-        The user's own module, if the model has one, and where it is to run.
-    """
+    """Return the posterior in a file; a user's own `module` is to run on `device`."""
     first = _read_mode(header, tensors, layout, module, device)
     if header.raw("modes") is None:
         return first
@@ -109,3 +106,43 @@ def _read_normaliser(header: Fields, network: Network, tensors: Arrays) -> Norma
     if name == "monte-carlo":
         return MonteCarlo(network, prior, seed=header.whole("normaliser_seed", 2**63))
     raise StorageError(f"the model file is damaged: the normaliser {name!r} is not known.")
+
+
+def read_gaussian(size: int, header: Fields, tensors: Arrays) -> Gaussian:
+    """Return the Gaussian, or the mixture of Gaussians, of `size` weights that a file holds."""
+    if "theta_basis" not in tensors:
+        factor = _read_factor(tensors, "theta_factor", size)
+        return PrimalGaussian(torch.from_numpy(stored_array(tensors, "theta_mean", (size,))), factor)
+    basis = torch.from_numpy(stored_array(tensors, "theta_basis", (size, None)))
+    # Checked before the product below, which has a row and a column for each of them.
+    if basis.shape[1] > size:
+        raise StorageError(f"the model file is damaged: 'theta_basis' has {basis.shape[1]} columns of {size} numbers.")
+    if not torch.allclose(basis.T @ basis, torch.eye(basis.shape[1], dtype=basis.dtype), atol=1e-5):
+        raise StorageError("the model file is damaged: the columns of 'theta_basis' are not orthonormal.")
+    if "mixture" not in header.names():
+        return _read_subspace(basis, tensors, "")
+    if len(header.items("mixture")) > MOST_PARTS:
+        raise StorageError(f"the model file is damaged: a mixture of {len(header.items('mixture'))} parts.")
+    weights = header.numbers("mixture")
+    parts = tuple(_read_subspace(basis, tensors, f"_{number}") for number in range(len(weights)))
+    try:
+        return MixtureGaussian(weights, parts)
+    except InputError as error:
+        raise StorageError(f"the model file is damaged: {error}") from error
+
+
+def _read_subspace(basis: torch.Tensor, tensors: Arrays, place: str) -> SubspaceGaussian:
+    size, rank = basis.shape
+    precision = stored_array(tensors, f"theta_precision{place}", (size,))
+    if not (precision > 0).all():
+        raise StorageError(f"the model file is damaged: 'theta_precision{place}' is not positive.")
+    mean = torch.from_numpy(stored_array(tensors, f"theta_inner_mean{place}", (rank,)))
+    factor = _read_factor(tensors, f"theta_inner_factor{place}", rank)
+    return SubspaceGaussian(torch.from_numpy(precision), basis, mean, factor)
+
+
+def _read_factor(tensors: Arrays, name: str, size: int) -> torch.Tensor:
+    factor = stored_array(tensors, name, (size, size))
+    if not (np.diagonal(factor) > 0).all() or np.triu(factor, 1).any():
+        raise StorageError(f"the model file is damaged: {name!r} is not a Cholesky factor.")
+    return torch.from_numpy(factor)

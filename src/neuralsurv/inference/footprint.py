@@ -51,18 +51,9 @@ def file_bytes(
 ) -> float:
     """Return about how large the file of a model will be, or a little more: see `neuralsurv.files.packed_gaussian`.
 
-    Parameters
-    ----------
-    rows, covariates : int
-        Training rows and encoded columns.
-    hidden : tuple of int
-        Widths of the hidden layers.
-    weights, directions : int
-        Weights of the network, and directions of them that the rows inform.
-    linear, linear_directions : int
-        The same of the linear path.
-    settings : int
-        Settings of the prior's scales that the posterior is averaged over.
+    `covariates` counts encoded columns, `directions` those of the `weights` that the rows inform (`linear` and
+    `linear_directions` are the same of the linear path), and `settings` those of the prior's scales that the posterior
+    is averaged over.
     """
     units, inputs = (*hidden, 1)[0] if weights else 0, covariates + 1
     rank = directions + linear_directions

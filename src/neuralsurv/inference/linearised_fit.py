@@ -18,22 +18,13 @@ from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
 
 @dataclass(frozen=True)
 class SolverReport:
-    """Which solver was used.
+    """Which solver was used."""
 
-    Attributes
-    ----------
-    solver, solver_reason : str
-        The solver, and why it was chosen.
-    rank : int
-        Number of directions that it kept; all m weights if it cuts nothing off.
-    lost_information : float
-        Σ κ‖R‖² at the end, in nats: the information in the directions that were cut off.
-    """
-
+    # The solver, and why it was chosen.
     solver: str
     solver_reason: str
-    rank: int
-    lost_information: float
+    rank: int  # number of directions that it kept; all m weights if it cuts nothing off
+    lost_information: float  # Σ κ‖R‖² at the end, in nats: the information in the directions that were cut off
 
 
 class LinearisedFit(Protocol):
@@ -42,84 +33,57 @@ class LinearisedFit(Protocol):
     @property
     def phi(self) -> Gamma | PointMass:
         """q(phi), in scaled time."""
-        ...
 
     @property
     def theta(self) -> Gaussian:
         """q(theta)."""
-        ...
 
     @property
     def theta_star(self) -> Tensor:
         """Where the network was linearised, shape (m,)."""
-        ...
 
     @property
     def likelihood(self) -> Likelihood:
         """What was fitted."""
-        ...
 
     @property
     def phi_prior(self) -> Gamma | PointMass:
         """The prior of phi."""
-        ...
 
     @property
     def prior(self) -> GroupedPrior:
         """The prior of the weights."""
-        ...
 
     @property
     def known_log_scales(self) -> Tensor | None:
         """Logarithms of the scales of the prior where they are not averaged over, shape (G,); else None."""
-        ...
 
     @property
     def best_theta(self) -> SolvedGaussian:
         """q(theta) for the best scales of the prior."""
-        ...
 
     @property
     def trace(self) -> tuple[float, ...]:
         """The ELBO as the fit went on, in nats."""
-        ...
 
     @property
     def worst_k_hat(self) -> float:
         """The k-hat of importance weights above which the user is warned."""
-        ...
 
     def rule(self, nodes: int) -> Rule:
         """Return a quadrature rule that suits the network, with this many nodes per row."""
-        ...
 
     def reduce(self, time: Tensor, x: Tensor, importance: Tensor, tolerance: float) -> GroupedSolver:
         """Return the directions of the weights that carry information at P points.
 
-        Parameters
-        ----------
-        time, x : Tensor of shape (P,), (P, d)
-            The points.
-        importance : Tensor of shape (P,)
-            A bound of the information of each.
-        tolerance : float
-            Information that may be given up, in nats.
+        `importance` bounds the information of each point, shape (P,); `tolerance` is what may be given up, in nats.
         """
-        ...
 
     def diagnose(self) -> Diagnostics:
         """Return the diagnostics of the variational posterior."""
-        ...
 
     def diagnose_draws(self, latent_points: float, phi: float) -> Diagnostics:
-        """Return the diagnostics of the model where exact draws replace the variational posterior.
-
-        Parameters
-        ----------
-        latent_points, phi : float
-            Means over the draws.
-        """
-        ...
+        """Return the diagnostics of exact draws, from their mean latent points and phi."""
 
 
 def posterior_of(fit: LinearisedFit) -> Posterior:

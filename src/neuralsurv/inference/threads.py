@@ -32,11 +32,6 @@ def threads_for(numbers: int) -> Iterator[None]:
     Only the Python thread that runs the block is limited. Blocks may be nested, and may overlap in several Python
     threads, as those of fits under joblib's threading backend do; each thread gets back its own setting. The number of
     threads is never raised, so that a worker which joblib gave one core to stays within it.
-
-    Parameters
-    ----------
-    numbers : int
-        Size of the largest tensor of the work inside.
     """
     if numbers >= _WORTH_SEVERAL_THREADS:
         yield

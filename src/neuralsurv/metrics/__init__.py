@@ -6,12 +6,11 @@ refused with an :class:`~neuralsurv.errors.InputError`; nothing is filled in.
 """
 
 from neuralsurv.metrics.brier import brier_score, integrated_brier_score
-from neuralsurv.metrics.calibration import DCalibration, d_calibration, km_calibration
-from neuralsurv.metrics.censoring_weights import censoring_horizon
+from neuralsurv.metrics.calibration import DCalibration, OneCalibration, d_calibration, km_calibration, one_calibration
 from neuralsurv.metrics.coverage import band_coverage, band_coverage_by_time, simultaneous_band_coverage
 from neuralsurv.metrics.curves import survival_at
 from neuralsurv.metrics.discrimination import antolini_concordance, harrell_concordance, uno_concordance
-from neuralsurv.metrics.grouped_calibration import OneCalibration, one_calibration
+from neuralsurv.metrics.kaplan_meier import censoring_horizon
 from neuralsurv.metrics.predictive_likelihood import log_likelihood
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from neuralsurv.errors import InputError
-from neuralsurv.metrics.censoring_weights import event_weights, survivor_weights, training_censoring
 from neuralsurv.metrics.curves import Curves, check_grid, check_outcome
+from neuralsurv.metrics.kaplan_meier import event_weights, survivor_weights, training_censoring
 
 _SHORTER = "Let the grid end before these events."
 

@@ -20,35 +20,18 @@ BLOCK = 2**17
 
 @dataclass(frozen=True)
 class Curves:
-    """Checked curves of n rows, linear between K knots.
+    """Checked curves of n rows, linear between K knots."""
 
-    Attributes
-    ----------
-    table : ndarray of shape (n, T)
-        Survival at the given times.
-    knots : ndarray of shape (K,)
-        The given times, with 0 before them if they start later.
-    start : int
-        1 if the knot at 0, where every curve is 1, is not a column of the table; else 0.
-    """
-
-    table: np.ndarray
-    knots: np.ndarray
-    start: int
+    table: np.ndarray  # survival at the given times, shape (n, T)
+    knots: np.ndarray  # the given times, with 0 before them if they start later, shape (K,)
+    start: int  # 1 if the knot at 0, where every curve is 1, is not a column of the table; else 0
 
     @classmethod
     def read(cls, survival: Any, times: Any, rows: int) -> Curves:
-        """Check the curves that a user gave.
+        """Check the curves that a user gave: survival of shape (n, T) at strictly increasing times from 0 on.
 
-        Parameters
-        ----------
-        survival : array-like of shape (n, T)
-            Survival of each row at each time. Numbers up to 1e-6 outside [0, 1] are rounding and are clipped; a rise
-            of up to 1e-6 between two times is rounding and is left as it is.
-        times : array-like of shape (T,)
-            Strictly increasing times from 0 on.
-        rows : int
-            How many rows there must be.
+        Numbers up to 1e-6 outside [0, 1] are rounding and are clipped; a rise of up to 1e-6 between two times is left
+        as it is.
         """
         grid = check_grid(times)
         table = np.asarray(as_floats(survival, "survival"))

@@ -13,10 +13,9 @@ import numpy as np
 
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
-from neuralsurv.metrics.censoring_weights import event_weights, training_censoring
-from neuralsurv.metrics.curve_pairs import concordant_curves
+from neuralsurv.metrics.curve_pairs import concordant_curves, dominance_sums
 from neuralsurv.metrics.curves import Curves, as_floats, check_outcome
-from neuralsurv.metrics.dominance import dominance_sums
+from neuralsurv.metrics.kaplan_meier import event_weights, training_censoring
 
 _SHORTER = "Give tau, so that only events before it count."
 

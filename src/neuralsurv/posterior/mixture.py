@@ -15,15 +15,9 @@ from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 
 @dataclass(frozen=True)
 class MixedDraws(Draws):
-    """Joint draws, each of which belongs to one part of the mixture.
+    """Joint draws, each of which belongs to one part of the mixture."""
 
-    Attributes
-    ----------
-    part : Tensor of shape (S,)
-        Number of the part.
-    """
-
-    part: Tensor
+    part: Tensor  # number of the part, shape (S,)
 
     def take(self, chosen: slice | Tensor) -> MixedDraws:
         """Return some of the draws."""
@@ -40,11 +34,6 @@ class MixedPosterior(Posterior):
 
     The fields of a posterior are those of the first part, but for ``theta``, the mixture of all: the moments of the
     weights, which mean little, as the same function may belong to different weights. Predictions come from the parts.
-
-    Attributes
-    ----------
-    parts : tuple of Posterior
-        The posteriors.
     """
 
     parts: tuple[Posterior, ...]

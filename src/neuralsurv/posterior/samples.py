@@ -18,15 +18,9 @@ from neuralsurv.solvers.primal import PrimalGaussian, cholesky
 
 @dataclass(frozen=True)
 class DrawnWeights:
-    """The distribution of the weights as S draws: moments of J·theta are those of the draws.
+    """The distribution of the weights as S draws: moments of J·theta are those of the draws."""
 
-    Attributes
-    ----------
-    draws : Tensor of shape (S, m)
-        Draws of theta.
-    """
-
-    draws: Tensor
+    draws: Tensor  # of theta, shape (S, m)
 
     @property
     def mean(self) -> Tensor:
@@ -88,17 +82,7 @@ def choose_draws(available: int, count: int, generator: torch.Generator) -> Tens
 def sampled_posterior(
     theta: Tensor, phi: Tensor, *, theta_star: Tensor, network: Network, normaliser: Normaliser, rho: float
 ) -> SampledPosterior:
-    """Return joint draws, with the model they come from, as a posterior.
-
-    Parameters
-    ----------
-    theta, phi : Tensor of shape (S, m), (S,)
-        The joint draws.
-    theta_star : Tensor of shape (m,)
-        Where the network was linearised.
-    network, normaliser, rho
-        The model.
-    """
+    """Return joint draws, of shapes (S, m) and (S,), with the model they come from, as a posterior."""
     if theta.shape[1] != network.size or len(theta_star) != network.size:
         raise InputError(
             f"the draws have {theta.shape[1]} weights and theta_star {len(theta_star)}, but the network has "

@@ -22,18 +22,7 @@ def path_survival(
 ) -> Prediction:
     """Predict survival along the episodes of subjects, given that they are event-free at the start of the first.
 
-    Parameters
-    ----------
-    predictor : Predictor
-        What predicts for a row.
-    X : DataFrame or array-like of shape (N, d)
-        Covariates of the episodes.
-    times : array-like of shape (T,)
-        Times, not after the end of a subject's last episode.
-    subject : array-like of shape (N,)
-        Whose episode each row is.
-    entry, time : ndarray of shape (N,)
-        The episodes; those of a subject must follow each other without a gap.
+    The episodes of a subject must follow each other without a gap, and the times must not be after the end of the last.
     """
     values = check_times(times)
     codes, people = pd.factorize(check_episodes(subject, entry, time, None), sort=False)

@@ -20,18 +20,8 @@ def over_imputations(
     """Compute a quantity for rows with missing values, imputing other values in each draw.
 
     What is not known about a person thus widens the band. Draw s uses completion s modulo their number, the same for
-    everyone, so two people who lack the same value are compared as if they had the same one.
-
-    Parameters
-    ----------
-    encoding : Encoding
-        How covariates become numbers; it knows the imputations.
-    draws : Draws
-        S joint draws.
-    x : Tensor of shape (n, p)
-        Encoded rows, NaN where a value is missing.
-    compute : callable
-        From draws, complete rows and their positions in x to values of shape (draws, rows, …).
+    everyone, so two people who lack the same value are compared as if they had the same one. `compute` goes from draws,
+    complete rows and their positions in x to values of shape (draws, rows, …).
     """
     gaps = torch.isnan(x)
     lacking = gaps.any(1)

@@ -34,21 +34,7 @@ def axes(ax: Any = None) -> Any:
 def plot_prediction(
     prediction: Prediction, *, level: float = 0.9, ax: Any = None, labels: Any = None, band: bool = True
 ) -> Any:
-    """Draw the median of every person with its band; dashed beyond the training range.
-
-    Parameters
-    ----------
-    prediction : Prediction
-        What to draw.
-    level : float
-        Level of the band.
-    ax : Axes, optional
-        Where to draw.
-    labels : sequence of str, optional
-        Names for the legend; the index if not given.
-    band : bool
-        Whether to draw the band.
-    """
+    """Draw the median of every person with its band; dashed beyond the training range."""
     people = len(prediction.index)
     if people > _MOST_CURVES:
         raise InputError(f"{people} curves in one picture cannot be read; choose at most {_MOST_CURVES} rows of X.")

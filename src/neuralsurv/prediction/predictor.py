@@ -41,22 +41,18 @@ class FittedModel(Protocol):
     @property
     def posterior(self) -> Posterior:
         """The posterior, in scaled time."""
-        ...
 
     @property
     def encoding(self) -> Encoding:
         """How covariates become numbers."""
-        ...
 
     @property
     def time_scale(self) -> float:
         """The largest training time, in the user's unit."""
-        ...
 
     @property
     def draw_seed(self) -> int:
         """Seed of the joint draws."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -142,20 +138,9 @@ class Predictor:
     ) -> Prediction:
         """Wrap a computation on blocks of people into a Prediction.
 
-        Parameters
-        ----------
-        name : str
-            What is predicted.
-        X : DataFrame or array-like of shape (n, d)
-            Covariates.
-        compute : callable
-            From the draws, the encoded rows of a block and its slice to values of shape (S, block, k).
-        points : int
-            How many points a person needs, for the size of the blocks.
-        columns, extrapolated
-            Labels; see :class:`~neuralsurv.prediction.prediction.Prediction`.
-        other : Tensor of shape (n, p), optional
-            Encoded rows that these people are compared with.
+        `compute` goes from the draws, the encoded rows of a block and its slice to values of shape (S, block, k);
+        `points` is how many a person needs, for the size of the blocks; `other`, shape (n, p), are encoded rows that
+        these people are compared with.
         """
         x = self.encode(X)
         people = as_frame(X).index
@@ -194,28 +179,13 @@ class Predictor:
         return self.scaled(times)
 
     def along(
-        self,
-        name: str,
-        X: Any,
-        times: Any,
-        curve: AlongTimes,
-        *,
-        reach: float = 0.0,
-        other: Tensor | None = None,
+        self, name: str, X: Any, times: Any, curve: AlongTimes, *, reach: float = 0.0, other: Tensor | None = None
     ) -> Prediction:
         """Predict a quantity along times, which may come in any order.
 
-        Parameters
-        ----------
-        name, X, times
-            What is predicted, for whom, and when.
-        curve : callable
-            From the draws, the scaled times in order, the encoded rows of a block and its slice to values of shape
-            (S, block, T).
-        reach : float
-            Another time that the quantity needs.
-        other : Tensor of shape (n, p), optional
-            Encoded rows that these people are compared with.
+        `curve` goes from the draws, the scaled times in order, the encoded rows of a block and its slice to values of
+        shape (S, block, T); `reach` is another time that the quantity needs; `other`, shape (n, p), are encoded rows
+        that these people are compared with.
         """
         values = check_times(times)
         order = np.argsort(values, kind="stable")

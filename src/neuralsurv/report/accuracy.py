@@ -30,30 +30,17 @@ _Score = TypeVar("_Score")
 
 @dataclass(frozen=True)
 class Groups:
-    """Predicted and observed survival at one time, in groups of similar predictions.
-
-    Attributes
-    ----------
-    time : float
-        The time.
-    predicted, observed, lower, upper : ndarray of shape (G,)
-        Mean prediction; Kaplan–Meier estimate and its 90 % interval.
-    size : int ndarray of shape (G,)
-        Rows in each group.
-    p_value : float or None
-        Of the test that they agree; None where it is not defined.
-    tested : int
-        Groups of that test: as many as define it.
-    """
+    """Predicted and observed survival at one time, in groups of similar predictions."""
 
     time: float
+    # shape (G,): mean prediction; Kaplan–Meier estimate and its 90 % interval.
     predicted: np.ndarray
     observed: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
-    size: np.ndarray
-    p_value: float | None
-    tested: int
+    size: np.ndarray  # rows in each group, shape (G,)
+    p_value: float | None  # of the test that they agree; None where it is not defined
+    tested: int  # groups of that test: as many as define it
 
 
 @dataclass(frozen=True)
@@ -68,52 +55,21 @@ class OverTime:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """All scores; None where a score is not defined for the cohort.
+    """All scores; None where a score is not defined for the cohort."""
 
-    Attributes
-    ----------
-    concordance : float or None
-        Antolini's index.
-    distribution : DCalibration
-        D-calibration.
-    distance : float or None
-        KM-calibration, the mean squared distance of the mean curve to Kaplan–Meier.
-    groups : tuple of Groups
-        Calibration at chosen times.
-    discrimination : OverTime or None
-        The area under the time-dependent ROC curve.
-    brier, brier_reference : OverTime or None
-        The Brier score of the model, and of Kaplan–Meier.
-    late : bool
-        Whether rows enter late, for which some scores are not defined.
-    """
-
-    concordance: float | None
+    concordance: float | None  # Antolini's index
     distribution: DCalibration
-    distance: float | None
-    groups: tuple[Groups, ...]
-    discrimination: OverTime | None
+    distance: float | None  # KM-calibration, the mean squared distance of the mean curve to Kaplan–Meier
+    groups: tuple[Groups, ...]  # calibration at chosen times
+    discrimination: OverTime | None  # the area under the time-dependent ROC curve
+    # The Brier score of the model, and of Kaplan–Meier.
     brier: OverTime | None
     brier_reference: OverTime | None
-    late: bool
+    late: bool  # whether rows enter late, for which some scores are not defined
 
 
 def measure(outcome: Outcome, survival: np.ndarray, times: np.ndarray, chosen: np.ndarray, seed: int = 0) -> Accuracy:
-    """Score predicted curves.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        What was observed.
-    survival : ndarray of shape (n, T)
-        Mean predicted survival.
-    times : ndarray of shape (T,)
-        The grid, from 0 to the last observed time or further.
-    chosen : ndarray
-        Times for calibration in groups.
-    seed : int
-        Of the resampled rows.
-    """
+    """Score mean predicted survival, shape (n, T), on a grid from 0 to the last observed time or further."""
     late = bool(outcome.entry.any())
     entry = outcome.entry if late else None
     own = survival_at(outcome.time, survival, times) / np.maximum(survival_at(outcome.entry, survival, times), 1e-12)
@@ -187,12 +143,8 @@ def _observed(outcome: Outcome, time: float) -> tuple[float, float, float]:
 def dynamic_auc(risk: np.ndarray, case: np.ndarray, control: np.ndarray) -> np.ndarray:
     """Return the area under the ROC curve for weighted cases and controls; NaN without either.
 
-    Parameters
-    ----------
-    risk : ndarray of shape (n,)
-        Higher means the event sooner.
-    case, control : ndarray of shape (B, n)
-        Weights, 0 for a row that is not one; B sets of them.
+    A higher risk, shape (n,), means the event sooner; B sets of weights of shape (B, n) are 0 for a row that is not a
+    case or control.
     """
     order = np.argsort(risk, kind="stable")
     ranked = risk[order]

@@ -32,33 +32,16 @@ _MOST_DRAWS = 300
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Options of a report.
-
-    Attributes
-    ----------
-    title : str
-        Title of the page.
-    times : tuple of float
-        Times for calibration in groups; three quartiles of the event times if empty.
-    horizon : float, optional
-        Horizon of restricted means and of the curves; by default where a tenth of the rows is still followed.
-    level : float
-        Level of intervals and bands.
-    people : tuple of int
-        Rows whose curves are drawn.
-    most_rows : int
-        More rows than this are thinned at random for everything that is predicted.
-    seed : int
-        Of what is random in the report.
-    """
+    """Options of a report."""
 
     title: str = "Survival model report"
-    times: tuple[float, ...] = ()
+    times: tuple[float, ...] = ()  # times for calibration in groups; three quartiles of the event times if empty
+    # Horizon of restricted means and of the curves; by default where a tenth of the rows is still followed.
     horizon: float | None = None
-    level: float = 0.9
-    people: tuple[int, ...] = ()
-    most_rows: int = 1000
-    seed: int = 0
+    level: float = 0.9  # of intervals and bands
+    people: tuple[int, ...] = ()  # rows whose curves are drawn
+    most_rows: int = 1000  # more rows than this are thinned at random for everything that is predicted
+    seed: int = 0  # of what is random in the report
 
 
 @dataclass(frozen=True)
@@ -91,22 +74,9 @@ def build(
     options: ReportOptions,
     advance: Callable[[int, str], None],
 ) -> Report:
-    """Compute the contents of a report.
+    """Compute the contents of a report on rows that are called `labels`.
 
-    Parameters
-    ----------
-    model : SurvivalEstimator
-        The fitted model.
-    frame : DataFrame
-        The covariates of the rows.
-    outcome : Outcome
-        Their outcomes.
-    labels : list of str
-        What the rows are called.
-    options : ReportOptions
-        Its options.
-    advance : callable
-        Called with the number of finished steps, of five, and a few words.
+    `advance` is called with the number of finished steps, of five, and a few words.
     """
     if not 0 < options.level < 1:
         raise InputError(f"level={options.level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")

@@ -27,24 +27,8 @@ def same_as_training(model: SurvivalEstimator, outcome: Outcome) -> bool:
 def caveats(
     model: SurvivalEstimator, outcome: Outcome, frame: pd.DataFrame, accuracy: Accuracy, horizon: float
 ) -> list[str]:
-    """Return what a reader should know before trusting the report, the most serious first.
-
-    Parameters
-    ----------
-    model : SurvivalEstimator
-        The fitted model.
-    outcome, frame
-        The rows of the report.
-    accuracy : Accuracy
-        Scores on them.
-    horizon : float
-        Horizon of the restricted means.
-    """
-    return [
-        *_about_the_fit(model),
-        *_about_the_rows(model, outcome, frame, horizon),
-        *_about_the_scores(accuracy),
-    ]
+    """Return what a reader should know before trusting the report, the most serious first."""
+    return [*_about_the_fit(model), *_about_the_rows(model, outcome, frame, horizon), *_about_the_scores(accuracy)]
 
 
 def _about_the_fit(model: SurvivalEstimator) -> list[str]:

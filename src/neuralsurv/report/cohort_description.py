@@ -16,45 +16,27 @@ from neuralsurv.report.svg import number, ticks
 
 @dataclass(frozen=True)
 class CohortDescription:
-    """What was observed.
+    """What was observed."""
 
-    Attributes
-    ----------
-    rows, events, late : int
-        Counts; `late` of rows that enter late.
-    follow_up : float
-        Median follow-up by the reverse Kaplan–Meier method; infinite if fewer than half are censored in the end.
-    half : float
-        Median event time; infinite if the curve does not fall to one half.
-    times, survival, lower, upper : ndarray
-        The Kaplan–Meier curve with its band, from time 0.
-    risk_times, at_risk : ndarray
-        Numbers at risk at some times.
-    """
-
+    # Counts; `late` of rows that enter late.
     rows: int
     events: int
     late: int
+    # Median follow-up by the reverse Kaplan–Meier method; infinite if fewer than half are censored in the end.
     follow_up: float
-    half: float
+    half: float  # median event time; infinite if the curve does not fall to one half
+    # The Kaplan–Meier curve with its band, from time 0.
     times: np.ndarray
     survival: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
+    # Numbers at risk at some times.
     risk_times: np.ndarray
     at_risk: np.ndarray
 
 
 def describe_cohort(outcome: Outcome, level: float) -> CohortDescription:
-    """Describe what was observed.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        The rows.
-    level : float
-        Level of the pointwise band, which is made by Greenwood's variance on the scale of log(−log S).
-    """
+    """Describe what was observed, with a pointwise band by Greenwood's variance on the scale of log(−log S)."""
     curve = survival_curve(outcome)
     inside = (curve.survival > 0) & (curve.survival < 1)
     survival = np.where(inside, curve.survival, 0.5)

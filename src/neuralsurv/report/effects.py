@@ -17,41 +17,21 @@ _MOST_LEVELS = 5
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of a change of one covariate, averaged over people.
-
-    Attributes
-    ----------
-    column : str
-        The covariate.
-    change : str
-        From what to what.
-    median, lower, upper : float
-        Change of the restricted mean survival time, in the user's unit.
-    """
+    """The effect of a change of one covariate, averaged over people."""
 
     column: str
-    change: str
+    change: str  # from what to what
+    # Change of the restricted mean survival time, in the user's unit.
     median: float
     lower: float
     upper: float
 
 
 def covariate_effects(model: SurvivalEstimator, people: pd.DataFrame, horizon: float, level: float) -> list[Effect]:
-    """Return the effects, the largest first.
+    """Return the effects on the restricted mean up to `horizon`, the largest first.
 
-    A number goes from its lower to its upper quartile among the people; a category from the commonest level to each
-    of the next commonest. Everything else about a person stays as it is.
-
-    Parameters
-    ----------
-    model : SurvivalEstimator
-        The fitted model.
-    people : DataFrame
-        Those to average over.
-    horizon : float
-        Horizon of the restricted mean.
-    level : float
-        Level of the intervals.
+    A number goes from its lower to its upper quartile among the people; a category from the commonest level to each of
+    the next commonest. Everything else about a person stays as it is.
     """
     found = []
     for column in model.encoding_.columns:

@@ -18,56 +18,29 @@ _RARE = 0.05
 
 @dataclass(frozen=True)
 class ShownPeople:
-    """The people whose curves are drawn.
+    """The people whose curves are drawn."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        What they are called.
-    values : tuple of str
-        For each the covariates, in words.
-    times : ndarray of shape (T,)
-        Times of the curves.
-    median, lower, upper : ndarray of shape (k, T)
-        Survival, with its band.
-    half : tuple of (float, float, float)
-        For each the median event time with its interval; infinite where the curve does not fall to one half.
-    mean : tuple of (float, float, float)
-        For each the restricted mean with its interval.
-    """
-
-    names: tuple[str, ...]
-    values: tuple[str, ...]
-    times: np.ndarray
+    names: tuple[str, ...]  # what they are called
+    values: tuple[str, ...]  # for each the covariates, in words
+    times: np.ndarray  # times of the curves, shape (T,)
+    # Survival, with its band, shape (k, T).
     median: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
+    # For each the median event time with its interval; infinite where the curve does not fall to one half.
     half: tuple[tuple[float, float, float], ...]
-    mean: tuple[tuple[float, float, float], ...]
+    mean: tuple[tuple[float, float, float], ...]  # for each the restricted mean with its interval
 
 
 @dataclass(frozen=True)
 class LeastCertain:
-    """Where the model is least certain.
+    """Where the model is least certain."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        People with the widest intervals of the restricted mean, the widest first.
-    mean : tuple of (float, float, float)
-        Their restricted mean with its interval.
-    unusual : tuple of str
-        What is unusual about each, in words.
-    typical_width : float
-        Median width of that interval among all people.
-    times, width : ndarray of shape (T,)
-        Mean width of the bands of survival over time.
-    """
-
-    names: tuple[str, ...]
-    mean: tuple[tuple[float, float, float], ...]
-    unusual: tuple[str, ...]
-    typical_width: float
+    names: tuple[str, ...]  # people with the widest intervals of the restricted mean, the widest first
+    mean: tuple[tuple[float, float, float], ...]  # their restricted mean with its interval
+    unusual: tuple[str, ...]  # what is unusual about each, in words
+    typical_width: float  # median width of that interval among all people
+    # Mean width of the bands of survival over time, shape (T,).
     times: np.ndarray
     width: np.ndarray
 
@@ -82,17 +55,7 @@ def check_people(wanted: tuple[int, ...], rows: int) -> None:
 
 
 def choose_people(labels: list[str], expected: np.ndarray, wanted: tuple[int, ...]) -> tuple[list[int], list[str]]:
-    """Return places and names of the people to draw.
-
-    Parameters
-    ----------
-    labels : list of str
-        What all people are called.
-    expected : ndarray of shape (n,)
-        Their expected restricted mean.
-    wanted : tuple of int
-        Places that were asked for; by default five from high to low expectation.
-    """
+    """Return places and names of the people to draw: those wanted, or five from high to low expectation."""
     if wanted:
         return list(wanted), [labels[place] for place in wanted]
     order = np.argsort(expected, kind="stable")
@@ -156,22 +119,8 @@ def find_least_certain(
 ) -> LeastCertain:
     """Find where the model is least certain.
 
-    Parameters
-    ----------
-    model : SurvivalEstimator
-        The fitted model.
-    frame : DataFrame
-        The people.
-    labels : list of str
-        What they are called.
-    mean : tuple of ndarray of shape (n,)
-        Restricted mean: median, lower and upper end.
-    band : tuple of ndarray of shape (n, T)
-        Lower and upper end of survival.
-    times : ndarray of shape (T,)
-        Times of the band.
-    count : int
-        How many people.
+    `mean` holds median, lower and upper end of the restricted means, shape (n,); `band` lower and upper end of
+    survival, shape (n, T).
     """
     width = mean[2] - mean[1]
     places = np.argsort(-width, kind="stable")[:count]

@@ -20,15 +20,7 @@ _POLICY = (
 
 
 def render(report: Report, facts: Sequence[tuple[str, str]]) -> str:
-    """Return the page.
-
-    Parameters
-    ----------
-    report : Report
-        What it shows.
-    facts : sequence of (str, str)
-        Lines for the head of the page: files, date, version.
-    """
+    """Return the page; `facts` are lines for its head: files, date, version."""
     parts = [
         _head(report, facts),
         _warnings(report),

@@ -46,18 +46,9 @@ def number(value: float) -> str:
 
 @dataclass
 class SvgChart:
-    """A chart with two axes.
+    """A chart with two axes of given ranges, and a description (`alt`) for screen readers.
 
-    Parameters
-    ----------
-    x, y : tuple of float
-        Ranges of the axes.
-    x_title, y_title : str
-        What they show.
-    alt : str
-        A description of the chart, for screen readers.
-    y_names : sequence of str, optional
-        Names in place of numbers on the vertical axis, from the top, for rows of intervals.
+    `y_names` stand in place of numbers on the vertical axis, from the top, for rows of intervals.
     """
 
     x: tuple[float, float]
@@ -103,22 +94,9 @@ class SvgChart:
         band: tuple[Any, Any] | None = None,
         band_name: str = "",
     ) -> None:
-        """Draw a line, as steps if it is one of steps, with a band around it.
+        """Draw a line, as steps if it is one of steps, with a band (lower and upper end) around it.
 
-        Parameters
-        ----------
-        name : str
-            Its name in the legend and in the values shown under the pointer.
-        x, y : array-like
-            Its points.
-        colour : int
-            Number of its colour in the style sheet.
-        steps, dashed : bool
-            How it is drawn.
-        band : pair of array-like, optional
-            Lower and upper end.
-        band_name : str
-            What the band is, for the values under the pointer.
+        The names are for the legend and the values under the pointer; `colour` is its number in the style sheet.
         """
         xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
         key = len(self.series)

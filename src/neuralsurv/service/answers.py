@@ -17,8 +17,8 @@ from neuralsurv.errors import OutOfTimeError
 from neuralsurv.posterior.gaussian import Draws
 from neuralsurv.prediction.prediction import Prediction
 from neuralsurv.prediction.predictor import Predictor
+from neuralsurv.service.covariates import outside_training, people_table
 from neuralsurv.service.model_watch import ReadyModel
-from neuralsurv.service.people_table import outside_training, people_table
 from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
 
 # Curves of up to this many numbers (32 MiB) are kept while one question is answered.
@@ -81,14 +81,7 @@ class CachingPredictor(Predictor):
 def answer(ready: ReadyModel, asked: PredictRequest, deadline: Deadline) -> dict[str, Any]:
     """Return the answer as plain data: lists, texts and finite numbers; what is infinite is None.
 
-    Parameters
-    ----------
-    ready : ReadyModel
-        The model.
-    asked : PredictRequest
-        What is asked.
-    deadline : Deadline
-        When to give up; it is checked between blocks of people.
+    The deadline is checked between blocks of people.
     """
     table = people_table(asked.people, ready.covariates)
     people: list[dict[str, Any]] = [{} for _ in range(len(table))]

@@ -20,13 +20,12 @@ from starlette.responses import Response
 from neuralsurv import __version__
 from neuralsurv.errors import ColumnError, InputError, OutOfTimeError
 from neuralsurv.service.answers import Deadline, answer
-from neuralsurv.service.limits import Limits
 from neuralsurv.service.middleware import FAULT, Access, Middleware
 from neuralsurv.service.model_watch import ModelWatch, ReadyModel
 from neuralsurv.service.openapi import openapi_document, request_body
 from neuralsurv.service.problems import problem, try_later
 from neuralsurv.service.prometheus_metrics import CONTENT_TYPE, PrometheusMetrics
-from neuralsurv.service.request_parsing import check_time_range, read_request
+from neuralsurv.service.request_parsing import Limits, check_time_range, read_request
 from neuralsurv.service.schemas import Health, ModelDescription, PredictResponse, problem_responses
 
 log = logging.getLogger("neuralsurv.service")
@@ -35,17 +34,7 @@ _PATHS = ("/predict", "/model", "/health", "/metrics", "/openapi.json", "/")
 
 
 class Service:
-    """What the routes share.
-
-    Parameters
-    ----------
-    watch : ModelWatch
-        The model.
-    limits : Limits
-        Limits of requests.
-    threads : int
-        Predictions that run at the same time.
-    """
+    """What the routes share; `threads` predictions run at the same time."""
 
     def __init__(self, watch: ModelWatch, limits: Limits, threads: int) -> None:
         self.watch = watch
@@ -150,20 +139,8 @@ def create_app(
 ) -> Middleware:
     """Return the service as an ASGI application.
 
-    Parameters
-    ----------
-    watch : ModelWatch
-        The model file.
-    access : Access, optional
-        Who may ask; anyone by default.
-    limits : Limits, optional
-        Limits of requests.
-    threads : int
-        Predictions that run at the same time.
-    look_every : float
-        Seconds between two looks at the model file.
-    page : callable, optional
-        Adds a page to the service and returns the paths that need no token.
+    `look_every` is the time between two looks at the model file, in seconds; `page` adds a page to the service and
+    returns the paths that need no token.
     """
     limits, access = limits or Limits(), access or Access()
     service = Service(watch, limits, threads)

@@ -21,9 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from neuralsurv.names import counted
 from neuralsurv.service.answers import Deadline
-from neuralsurv.service.limits import Limits
 from neuralsurv.service.problems import problem, try_later
 from neuralsurv.service.prometheus_metrics import PrometheusMetrics
+from neuralsurv.service.request_parsing import Limits
 
 log = logging.getLogger("neuralsurv.service")
 
@@ -47,22 +47,13 @@ _HEADERS = (
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask.
+    """Who may ask."""
 
-    Attributes
-    ----------
-    token : str, optional
-        What a client must show, as ``Authorization: Bearer …``; anyone may ask if None.
-    hosts : tuple of str, optional
-        Names under which the service may be called, without port; any if None. A page from elsewhere whose name was
-        made to point at this machine sends its own name, and is refused.
-    open_paths : tuple of str
-        Paths that need no token.
-    """
-
-    token: str | None = None
+    token: str | None = None  # what a client must show, as ``Authorization: Bearer …``; anyone may ask if None
+    # Names under which the service may be called, without port; any if None. A page from elsewhere whose name was made
+    # to point at this machine sends its own name, and is refused.
     hosts: tuple[str, ...] | None = None
-    open_paths: tuple[str, ...] = ("/health",)
+    open_paths: tuple[str, ...] = ("/health",)  # paths that need no token
 
     def check(self, path: str, headers: dict[bytes, bytes]) -> None:
         """Refuse a client that may not ask."""
@@ -88,21 +79,7 @@ def _name_of_host(value: str) -> str:
 
 
 class Middleware:
-    """The outermost layer of the service.
-
-    Parameters
-    ----------
-    app : ASGI application
-        The application.
-    access : Access
-        Who may ask.
-    limits : Limits
-        How much and how long.
-    metrics : PrometheusMetrics
-        Where answers are counted.
-    paths : tuple of str
-        The routes that are counted by name; others are counted together.
-    """
+    """The outermost layer of the service; answers of `paths` are counted by name, others together."""
 
     def __init__(
         self, app: ASGIApp, access: Access, limits: Limits, metrics: PrometheusMetrics, paths: tuple[str, ...]

@@ -15,8 +15,7 @@ from neuralsurv.errors import NeuralSurvError, StorageError
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.model_file import load
 from neuralsurv.prediction.predictor import Predictor
-from neuralsurv.service.covariates import Covariate, covariates_of
-from neuralsurv.service.people_table import Value, people_table
+from neuralsurv.service.covariates import Covariate, Value, covariates_of, people_table
 
 # Draws are kept between requests up to this many numbers (512 MiB): drawing again is most of a small prediction.
 _HOLD_NUMBERS = 2**26
@@ -29,27 +28,13 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class ReadyModel:
-    """A model that is ready to answer; it never changes.
-
-    Attributes
-    ----------
-    model : SurvivalEstimator
-        The model.
-    predictor : Predictor
-        The predictor, with its draws cached.
-    covariates : tuple of Covariate
-        Its covariates.
-    fingerprint : str
-        SHA-256 of the file.
-    since : datetime
-        When it was opened.
-    """
+    """A model that is ready to answer; it never changes."""
 
     model: SurvivalEstimator
-    predictor: Predictor
+    predictor: Predictor  # with its draws cached
     covariates: tuple[Covariate, ...]
-    fingerprint: str
-    since: datetime
+    fingerprint: str  # SHA-256 of the file
+    since: datetime  # when it was opened
 
     def typical_person(self) -> dict[str, Value]:
         """Return a person in the middle of the training data, as a client would send it."""
@@ -60,11 +45,6 @@ class ModelWatch:
     """Keeps the model of a file in memory and notices when the file is replaced.
 
     A new file that cannot be used leaves the old model in place; :attr:`problem` then says why.
-
-    Parameters
-    ----------
-    path : Path
-        The model file. It must be good when the watch begins.
     """
 
     def __init__(self, path: Path) -> None:

@@ -9,8 +9,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from neuralsurv.service.covariates import Covariate
-from neuralsurv.service.limits import FARTHEST, Limits
 from neuralsurv.service.model_watch import ReadyModel
+from neuralsurv.service.request_parsing import FARTHEST, Limits
 from neuralsurv.service.schemas import PredictRequest, ProblemDocument
 
 _DESCRIPTION = (
@@ -20,19 +20,7 @@ _DESCRIPTION = (
 
 
 def openapi_document(app: FastAPI, ready: ReadyModel, limits: Limits, *, token: bool) -> dict[str, Any]:
-    """Return the document for the model that is loaded.
-
-    Parameters
-    ----------
-    app : FastAPI
-        The service.
-    ready : ReadyModel
-        Its model.
-    limits : Limits
-        Its limits.
-    token : bool
-        Whether it asks for a token.
-    """
+    """Return the document for the model that is loaded; `token` says whether the service asks for one."""
     document = get_openapi(title="neuralsurv", version=app.version, description=_DESCRIPTION, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["ProblemDocument"] = _schema(ProblemDocument)

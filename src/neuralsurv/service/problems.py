@@ -16,19 +16,7 @@ _MOST_SENTENCES = 5
 def problem(
     status: int, detail: str, *, column: str | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return an answer that says what went wrong.
-
-    Parameters
-    ----------
-    status : int
-        Status of HTTP.
-    detail : str
-        A sentence: what is wrong, how many, what to do.
-    column : str, optional
-        The covariate that is wrong.
-    headers : mapping, optional
-        Further headers.
-    """
+    """Return an answer that says what went wrong: what is wrong, how many, what to do."""
     content: dict[str, Any] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,

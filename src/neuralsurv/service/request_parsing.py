@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,25 +16,37 @@ from starlette.exceptions import HTTPException
 
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known, counted
-from neuralsurv.service.covariates import Covariate
-from neuralsurv.service.limits import FARTHEST, Limits
-from neuralsurv.service.people_table import abbreviated, check_names
+from neuralsurv.service.covariates import Covariate, abbreviated, check_names
 from neuralsurv.service.problems import validation_sentence
 from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
 
+# Times may be asked for up to this many times the last training time. Further out a curve is a guess about a guess, the
+# integrals up to there cost many times as much, and a restricted mean is read off steps that are too coarse.
+FARTHEST = 10.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the service; a request beyond one is refused before any work is done for it."""
+
+    body_bytes: int = 2**20  # of a request
+    people: int = 1000
+    times: int = 500
+    cells: int = 50_000  # people times times: the size of an answer
+    seconds: float = 30.0  # from the arrival of a request to its answer, waiting included
+    body_seconds: float = 10.0  # from the first byte of a request to its last
+    waiting: int = 128  # predictions that may wait or run at the same time
+
+    def __post_init__(self) -> None:
+        """Refuse limits that would refuse everything."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value > 0:
+                raise InputError(f"the limit {field.name}={value!r} must be above 0.")
+
 
 def read_request(body: bytes, limits: Limits, covariates: Sequence[Covariate]) -> PredictRequest:
-    """Parse and check a request.
-
-    Parameters
-    ----------
-    body : bytes
-        JSON.
-    limits : Limits
-        How much may be asked for.
-    covariates : sequence of Covariate
-        The covariates of the model.
-    """
+    """Parse and check a request."""
     try:
         content = json.loads(body, object_pairs_hook=_names_once)
     except InputError:

@@ -128,13 +128,7 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Runs the service until the process is asked to stop.
-
-    Parameters
-    ----------
-    app : Middleware
-        The service.
-    """
+    """Runs the service until the process is asked to stop."""
 
     def __init__(self, app: Middleware) -> None:
         self._app = app

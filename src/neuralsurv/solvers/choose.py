@@ -19,21 +19,11 @@ _BYTES = 8
 
 @dataclass(frozen=True)
 class Cost:
-    """What a solver would take.
-
-    Attributes
-    ----------
-    solver : str
-        Its name.
-    operations : float
-        Floating-point operations of a whole fit.
-    memory : float
-        Bytes held at once.
-    """
+    """What a solver would take."""
 
     solver: str
-    operations: float
-    memory: float
+    operations: float  # floating-point operations of a whole fit
+    memory: float  # bytes held at once
 
     def __str__(self) -> str:
         """Return the cost as text."""

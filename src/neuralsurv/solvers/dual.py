@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import StorageError
-from neuralsurv.solvers.coordinates import Coordinates
-from neuralsurv.solvers.interface import Description
+from neuralsurv.solvers.interface import Coordinates, Description
 from neuralsurv.solvers.primal import cholesky, eigenvectors
 from neuralsurv.solvers.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.subspace import SubspaceGaussian
@@ -37,32 +36,15 @@ class DualGaussian:
     The whitened mean is :math:`A^\top c`. The variance of a whitened row u is
     :math:`\min_w \lVert u - A_\kappa^\top w\rVert^2 + \lVert w\rVert^2`, with :math:`A_\kappa = \kappa^{1/2}A`: as a
     sum of squares at its minimum it is never negative, and an error of w enters it only squared.
-
-    Attributes
-    ----------
-    rows : Rows of shape (P, m)
-        Rows of the linearised network.
-    precision : Tensor of shape (m,)
-        Diagonal of the prior precision.
-    gram : Tensor of shape (P, P)
-        G.
-    curvature : Tensor of shape (P,)
-        κ.
-    coefficients : Tensor of shape (P,)
-        c, the mean in terms of the rows.
-    informed : Tensor of shape (I,)
-        Which points have a curvature.
-    factor : Tensor of shape (I, I)
-        Lower Cholesky factor of M.
     """
 
-    rows: Rows
-    precision: Tensor
-    gram: Tensor
-    curvature: Tensor
-    coefficients: Tensor
-    informed: Tensor
-    factor: Tensor
+    rows: Rows  # rows of the linearised network, shape (P, m)
+    precision: Tensor  # diagonal of the prior precision, shape (m,)
+    gram: Tensor  # G, shape (P, P)
+    curvature: Tensor  # κ, shape (P,)
+    coefficients: Tensor  # c, the mean in terms of the rows, shape (P,)
+    informed: Tensor  # which points have a curvature, shape (I,)
+    factor: Tensor  # lower Cholesky factor of M, shape (I, I)
 
     @cached_property
     def mean(self) -> Tensor:
@@ -166,12 +148,7 @@ class DualGaussian:
 class DualSolver:
     """Solves in the space of the points: one Cholesky factorisation with as many rows as points with curvature.
 
-    Parameters
-    ----------
-    rows : Rows of shape (P, m)
-        Rows of the linearised network. Of rows in layers the P×m matrix is never formed.
-    precision : Tensor of shape (m,)
-        Diagonal of the prior precision.
+    Of rows in layers the P×m matrix is never formed; `precision`, shape (m,), is the diagonal of the prior precision.
 
     Examples
     --------

@@ -12,55 +12,31 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver
+from neuralsurv.solvers.lowrank import LowRankSolver, low_rank_solver, sampled_solver
 from neuralsurv.solvers.rows import Rows
-from neuralsurv.solvers.sampled import sampled_solver
 
 
 @dataclass(frozen=True)
 class Block:
-    """Neighbouring weights, and the directions of the basis that lie within them.
-
-    Attributes
-    ----------
-    start, stop : int
-        The weights.
-    first, last : int
-        The directions.
-    whole : bool
-        Whether each weight is a direction of its own; else the weights, which then share one scale, were reduced.
-    """
+    """Neighbouring weights, and the directions of the basis that lie within them."""
 
     start: int
     stop: int
     first: int
     last: int
+    # Whether each weight is a direction of its own; else the weights, which then share one scale, were reduced.
     whole: bool
 
 
 @dataclass(frozen=True)
 class GroupedSolver:
-    """A low-rank solver for any scales of the prior.
+    """A low-rank solver for any scales of the prior."""
 
-    Attributes
-    ----------
-    unit : Tensor of shape (m,)
-        Prior precisions at scale 1.
-    basis : Tensor of shape (m, r)
-        Orthonormal directions, each within one block.
-    reduced : Tensor of shape (P, r)
-        Rows, whitened at scale 1, in that basis.
-    remainder : Tensor of shape (P, B)
-        Prior variance of each block across the basis, at scale 1.
-    blocks : tuple of Block
-        The blocks, in the order of their weights.
-    """
-
-    unit: Tensor
-    basis: Tensor
-    reduced: Tensor
-    remainder: Tensor
-    blocks: tuple[Block, ...]
+    unit: Tensor  # prior precisions at scale 1, shape (m,)
+    basis: Tensor  # orthonormal directions, each within one block, shape (m, r)
+    reduced: Tensor  # rows, whitened at scale 1, in that basis, shape (P, r)
+    remainder: Tensor  # prior variance of each block across the basis, at scale 1, shape (P, B)
+    blocks: tuple[Block, ...]  # in the order of their weights
 
     def at(self, multipliers: Tensor) -> LowRankSolver:
         """Return the solver for scales (m,), which must be one number over each block that was reduced."""
@@ -90,18 +66,9 @@ def grouped_solver(
 ) -> GroupedSolver:
     """Keep some weights as they are and reduce others to the directions that carry information.
 
-    Parameters
-    ----------
-    parts : sequence of (Rows of shape (P, k), bool)
-        Rows of neighbouring weights, in their order, and whether to keep each of them as a direction.
-    unit : Tensor of shape (m,)
-        Prior precisions at scale 1.
-    importance : Tensor of shape (P,)
-        About the curvatures that are to come.
-    tolerance : float
-        Information that may be given up in each reduced part at scale 1, in nats.
-    most : int
-        Largest number of directions of a reduced part.
+    The parts are rows of neighbouring weights, in their order, each with whether to keep these as directions; `unit`
+    has the prior precisions at scale 1, and `importance`, shape (P,), is about the curvatures that are to come. In each
+    reduced part `tolerance` nats at scale 1 may be given up, and `most` directions are kept.
     """
     blocks: list[Block] = []
     bases, reduced, remainders = [], [], []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neuralsurv.solvers.coordinates import Coordinates
+from neuralsurv.solvers.interface import Coordinates
 from neuralsurv.solvers.primal import cholesky, eigenvectors
 from neuralsurv.solvers.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.subspace import SubspaceGaussian
@@ -28,6 +28,8 @@ _MANY_TIMES_FEW = 8
 _FEWEST_POINTS, _MOST_POINTS = 4, 32
 # Rows of up to this many numbers (2 GiB) are formed as a matrix for the eigenvectors.
 _MOST_NUMBERS_DENSE = 2**28
+# Directions of less than this share of the largest variance are rounding, and would not come out orthonormal.
+_LEAST_SHARE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -35,23 +37,12 @@ class LowRankSolver:
     """Solves in the subspace that carries the information.
 
     Made by `low_rank_solver`.
-
-    Attributes
-    ----------
-    precision : Tensor of shape (m,)
-        Diagonal of the prior precision.
-    basis : Tensor of shape (m, r)
-        V, orthonormal.
-    reduced : Tensor of shape (P, r)
-        Z, the whitened rows in that basis.
-    remainder : Tensor of shape (P,)
-        Prior variance of each point across the basis.
     """
 
-    precision: Tensor
-    basis: Tensor
-    reduced: Tensor
-    remainder: Tensor
+    precision: Tensor  # diagonal of the prior precision, shape (m,)
+    basis: Tensor  # V, orthonormal, shape (m, r)
+    reduced: Tensor  # Z, the whitened rows in that basis, shape (P, r)
+    remainder: Tensor  # prior variance of each point across the basis, shape (P,)
 
     @property
     def rank(self) -> int:
@@ -149,18 +140,8 @@ def low_rank_solver(
 ) -> LowRankSolver:
     """Reduce the rows to the directions that carry information.
 
-    Parameters
-    ----------
-    rows : Rows of shape (P, m)
-        Rows of the linearised network.
-    precision : Tensor of shape (m,)
-        Diagonal of the prior precision.
-    importance : Tensor of shape (P,), optional
-        About the curvatures that are to come; ones if not given.
-    tolerance : float
-        Information Σ importance·‖R‖² that may be given up, in nats.
-    most : int, optional
-        Largest rank, whatever the tolerance.
+    `importance`, shape (P,), is about the curvatures that are to come, ones if not given; `tolerance` is the
+    information Σ importance·‖R‖² that may be given up, in nats, and `most` the largest rank, whatever the tolerance.
 
     Examples
     --------
@@ -195,3 +176,40 @@ def low_rank_solver(
     else:
         return _from_pivots(rows, precision, weight, tolerance, limit)
     return _reduce(rows, precision, basis.contiguous())
+
+
+def spread_sample(importance: Tensor, count: int) -> Tensor:
+    """Return `count` places, or fewer, that cut the importance (P,) into equal shares; always the same ones.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neuralsurv.solvers.lowrank import spread_sample
+    >>> spread_sample(torch.tensor([0.0, 1.0, 1.0, 2.0]), 2).tolist()
+    [1, 3]
+    """
+    total = importance.cumsum(0)
+    levels = (torch.arange(count, dtype=importance.dtype) + 0.5) / count * total[-1]
+    places: Tensor = torch.unique(torch.searchsorted(total, levels).clamp_max(len(importance) - 1))
+    return places
+
+
+def sampled_solver(rows: Rows, precision: Tensor, importance: Tensor, most: int) -> LowRankSolver:
+    """Reduce rows that are too large to hold to at most `most` directions of a sample of them, in one pass.
+
+    The sample is spread evenly over the importance, shape (P,), which is about the curvatures to come. Picking the rows
+    one after another, each where most is left to know (as `low_rank_solver` does), takes a pass over all for each.
+    """
+    root = precision.sqrt()
+    chosen = rows.take(spread_sample(importance, most)).dense() / root
+    values, vectors = eigenvectors(chosen @ chosen.T)
+    kept = values > _LEAST_SHARE * values[-1]
+    basis = chosen.T @ (vectors[:, kept] / values[kept].sqrt())
+    del chosen
+    reduced = precision.new_empty(rows.shape[0], basis.shape[1])
+    remainder = precision.new_empty(rows.shape[0])
+    for part in row_slices(*rows.shape):
+        whitened = rows.take(part).dense() / root
+        torch.mm(whitened, basis, out=reduced[part])
+        remainder[part] = (whitened.square().sum(1) - reduced[part].square().sum(1)).clamp_min(0)
+    return LowRankSolver(precision, basis, reduced, remainder)

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
-from neuralsurv.solvers.coordinates import Coordinates
-from neuralsurv.solvers.interface import DenseForm, Description
+from neuralsurv.solvers.interface import Coordinates, DenseForm, Description
 from neuralsurv.solvers.rows import Rows, row_slices
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored
 
@@ -94,14 +93,7 @@ class PrimalGaussian:
 
 @dataclass(frozen=True)
 class PrimalSolver:
-    """Forms T + JᵀκJ and factorises it.
-
-    Parameters
-    ----------
-    rows : Rows of shape (P, m)
-        Rows of the linearised network.
-    precision : Tensor of shape (m,)
-        Diagonal of the prior precision.
+    """Forms T + JᵀκJ and factorises it; `precision`, shape (m,), is the diagonal of T.
 
     Examples
     --------

@@ -17,37 +17,24 @@ class Differentiable(Protocol):
     @property
     def size(self) -> int:
         """Number of weights m."""
-        ...
 
     def jacobian(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
         """Return the rows as a matrix."""
-        ...
 
     def jvp(self, theta: Tensor, time: Tensor, x: Tensor, v: Tensor) -> Tensor:
         """Return J·v."""
-        ...
 
     def vjp(self, theta: Tensor, time: Tensor, x: Tensor, u: Tensor) -> Tensor:
         """Return Jᵀ·u."""
-        ...
 
 
 @dataclass(frozen=True)
 class StreamedRows(Rows):
-    """Rows that are recomputed at every use.
-
-    Attributes
-    ----------
-    network : Differentiable
-        The network.
-    theta : Tensor of shape (m,)
-        Where it is differentiated.
-    time, x : Tensor of shape (P,), (P, p)
-        The points.
-    """
+    """Rows that are recomputed at every use."""
 
     network: Differentiable
-    theta: Tensor
+    theta: Tensor  # where it is differentiated, shape (m,)
+    # The points, shapes (P,) and (P, p).
     time: Tensor
     x: Tensor
     recomputed: ClassVar[bool] = True

@@ -23,24 +23,12 @@ _SAFE_DIFFERENCE = 1e-6
 
 @dataclass(frozen=True)
 class SubspaceGaussian:
-    """A Gaussian that equals its prior outside a subspace.
+    """A Gaussian that equals its prior outside a subspace."""
 
-    Attributes
-    ----------
-    precision : Tensor of shape (m,)
-        T, the diagonal of the prior precision.
-    basis : Tensor of shape (m, r)
-        V, with orthonormal columns.
-    inner_mean : Tensor of shape (r,)
-        Mean of z.
-    inner_factor : Tensor of shape (r, r)
-        Lower Cholesky factor L of the precision of z.
-    """
-
-    precision: Tensor
-    basis: Tensor
-    inner_mean: Tensor
-    inner_factor: Tensor
+    precision: Tensor  # T, the diagonal of the prior precision, shape (m,)
+    basis: Tensor  # V, with orthonormal columns, shape (m, r)
+    inner_mean: Tensor  # of z, shape (r,)
+    inner_factor: Tensor  # lower Cholesky factor L of the precision of z, shape (r, r)
 
     @cached_property
     def mean(self) -> Tensor:

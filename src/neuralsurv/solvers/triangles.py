@@ -17,14 +17,7 @@ _COLUMNS = 128
 def add_weighted_gram(matrix: Tensor, rows: Tensor, weight: Tensor) -> None:
     """Add rowsᵀ diag(weight) rows to the lower triangle of `matrix`; what is above the diagonal is left undefined.
 
-    Parameters
-    ----------
-    matrix : Tensor of shape (r, r)
-        What to add to, in place.
-    rows : Tensor of shape (P, r)
-        Rows.
-    weight : Tensor of shape (P,)
-        Weights; the root of a negative one is NaN, and so is the result.
+    The root of a negative weight is NaN, and so is the result.
     """
     if 2 * int(weight.count_nonzero()) < len(weight):
         # Rows without weight are left out where that saves more than the copy costs.
@@ -48,15 +41,7 @@ def mirrored(matrix: Tensor) -> Tensor:
 
 
 def squared_lengths(rows: Tensor, lower: Tensor) -> Tensor:
-    """Return the squared length of each row of rows·lowerᵀ, shape (P,), for a lower triangular matrix.
-
-    Parameters
-    ----------
-    rows : Tensor of shape (P, r)
-        Rows.
-    lower : Tensor of shape (r, r)
-        Lower triangular matrix.
-    """
+    """Return the squared length of each row of rows·lowerᵀ, shape (P,), for a lower triangular (r, r) matrix."""
     total = lower.new_zeros(len(rows))
     lower = lower.to(rows.dtype)
     for part in row_slices(len(rows), rows.shape[1], CACHE_NUMBERS):

@@ -9,7 +9,7 @@ from lifelines import KaplanMeierFitter
 from sksurv.metrics import concordance_index_censored
 
 from cli.run_command import QUICK, cohort_file, refused, run
-from neuralsurv.cli.evaluation.folds import fold_tables, make_folds
+from neuralsurv.cli.evaluation.comparison import fold_tables, make_folds
 from neuralsurv.cli.evaluation.ridge_cox import fit_ridge_cox
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome

@@ -18,7 +18,7 @@ import pytest
 from cli.run_command import refused, run
 from neuralsurv.cli.commands import serve
 from neuralsurv.cli.commands.serve import is_loopback, read_token, url
-from neuralsurv.cli.option_groups import ServeOptions
+from neuralsurv.cli.options import ServeOptions
 from neuralsurv.errors import InputError
 from service.own_process import call, running, stop
 from service.small_service import PERSON, model

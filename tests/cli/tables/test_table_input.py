@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neuralsurv.cli.tables.table_input import read_table, table_kind
+from neuralsurv.cli.tables import table_input
+from neuralsurv.cli.tables.table_input import guess_separator, read_table, shown_separator, table_kind, typed_separator
 from neuralsurv.errors import InputError
 
 
@@ -137,3 +138,41 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
 def test_kinds(tmp_path):
     assert table_kind(tmp_path / "A.CSV.GZ") == ("csv", True)
     assert table_kind(tmp_path / "a.pq") == ("parquet", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "separator"),
+    [
+        ("a,b\n1,2\n", ","),
+        ("a;b\n1,5;2\n", ";"),
+        ("a;b\r\n1,5;2,5\r\n", ";"),
+        ("a\tb\n1\t2\n", "\t"),
+        ("a|b\n1|2\n", "|"),
+        ("a\n1\n", ","),
+        ("", ","),
+        # A comma in a name or in a quoted cell does not count, nor does a decimal comma.
+        ('"a, b";c\n1;2\n', ";"),
+        ('a,b\n"x;y;z",2\n', ","),
+        ("a,b;c\n1;2\n", ";"),
+        # Rows of different lengths are no sign of a separator.
+        ("a;b;c\n1;2\n", ","),
+        ('a;b\n"two\nlines";2\n', ";"),
+    ],
+)
+def test_guess(text, separator):
+    assert guess_separator(text, ",") == separator
+
+
+def test_the_usual_one_of_the_kind_wins_where_both_would_do():
+    assert guess_separator("a,b\tc\n1,2\t3\n", "\t") == "\t"
+    assert guess_separator("a,b\tc\n1,2\t3\n", ",") == ","
+    assert guess_separator("a,b\n1,2\n", "\t") == ","
+
+
+def test_a_row_that_the_view_has_cut_does_not_count(monkeypatch):
+    monkeypatch.setattr(table_input, "_HEAD", 10)
+    assert guess_separator("a;b;c\n1;2;3\n4;5;6\n", ",") == ";"
+
+
+def test_a_tab_is_typed_as_backslash_t():
+    assert (typed_separator("\\t"), shown_separator("\t"), shown_separator(";")) == ("\t", "'\\t'", "';'")

@@ -15,8 +15,12 @@ from neuralsurv.data.simulate import (
     proportional_hazards_cohort,
     sac_cohort,
 )
-from neuralsurv.data.simulate.censoring import censoring_rate_for
-from neuralsurv.data.simulate.designs import LogNormalGroups, SineAcceleratingConstant, WeibullHazards
+from neuralsurv.data.simulate.designs import (
+    LogNormalGroups,
+    SineAcceleratingConstant,
+    WeibullHazards,
+    censoring_rate_for,
+)
 from neuralsurv.errors import InputError
 
 SIMULATIONS = {

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 
 from inference.problems import simulated
 from neuralsurv.inference.check import importance
-from neuralsurv.inference.check.marginal import target_of
+from neuralsurv.inference.check.importance import target_of
 from neuralsurv.inference.default.fit import fit_default
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.exact.directions import find_coordinates

@@ -7,8 +7,8 @@ import torch
 from inference.problems import fitted, problem_of, simulated
 from neuralsurv.inference.optimise.anderson import Anderson
 from neuralsurv.inference.paper import acceleration, cavi, mode, updates
-from neuralsurv.inference.paper.elbo import elbo
-from neuralsurv.inference.paper.mean_search import search_mean, slope_of_mean
+from neuralsurv.inference.paper.acceleration import search_mean, slope_of_mean
+from neuralsurv.inference.paper.updates import elbo
 from neuralsurv.model.augmentation import latent_intensity, log_sigmoid_bound
 from neuralsurv.model.linearise import linearise
 from neuralsurv.solvers.dual import DualSolver

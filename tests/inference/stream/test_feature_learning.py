@@ -13,7 +13,7 @@ from neuralsurv.inference.paper import mode
 from neuralsurv.inference.stream import feature_learning as learning
 from neuralsurv.inference.stream.feature_learning import FeatureTraining, Objective, _Adam, learn_features
 from neuralsurv.inference.stream.processes import ProcessGroup
-from neuralsurv.inference.stream.snapshots import NoCheckpoint
+from neuralsurv.inference.stream.snapshots import SnapshotStore
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.network import MLP
 from neuralsurv.model.quadrature import GaussLegendre, RandomLog
@@ -46,7 +46,7 @@ def train(rows, network, passes, *, rate=0.05, phi=1.7, checkpoint=None, report=
         start,
         len(COHORT.time),
         training,
-        checkpoint or NoCheckpoint(),
+        checkpoint or SnapshotStore(),
         report,
     )
 
@@ -63,7 +63,7 @@ def train_many(many, network, passes, *, blocks=1, rate=0.05, checkpoint=None):
     start = network.initial(torch.Generator().manual_seed(0))
     training = FeatureTraining(passes, blocks, rate, seed=0)
     return learn_features(
-        objective(network, HIGH), many, ProcessGroup(), start, 4000, training, checkpoint or NoCheckpoint()
+        objective(network, HIGH), many, ProcessGroup(), start, 4000, training, checkpoint or SnapshotStore()
     )
 
 

@@ -8,9 +8,8 @@ import torch
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
-from neuralsurv.inference.stream.direction_choice import choose_directions
-from neuralsurv.inference.stream.kept_directions import Information, KeptDirections, ReducedGaussian
-from neuralsurv.inference.stream.scale_learning import learn_scales
+from neuralsurv.inference.stream.kept_directions import Information, KeptDirections, ReducedGaussian, choose_directions
+from neuralsurv.inference.stream.streamed_problem import learn_scales
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Group, GroupedPrior
 from neuralsurv.model.quadrature import GaussLegendre

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from neuralsurv.inference.stream.snapshots import NoCheckpoint, Snapshot
+from neuralsurv.inference.stream.snapshots import Snapshot, SnapshotStore
 
 NAMES = ("theta", "step", "rate", "done", "trace")
 
@@ -33,6 +33,6 @@ def test_a_state_is_restored_with_its_types():
 
 
 def test_without_a_checkpoint_nothing_is_saved():
-    store = NoCheckpoint()
+    store = SnapshotStore()
     store.save(lambda: 1 / 0, now=True)
     assert store.resume("stage") is None

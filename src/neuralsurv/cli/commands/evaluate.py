@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.cli.commands.fit import usable_cohort
-from neuralsurv.cli.evaluation.comparison import METHODS, NEURALSURV, RIDGE_COX, SCORES, Scores, compare
-from neuralsurv.cli.evaluation.folds import make_folds
+from neuralsurv.cli.evaluation.comparison import METHODS, NEURALSURV, RIDGE_COX, SCORES, Scores, compare, make_folds
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.option_groups import EvaluateOptions
+from neuralsurv.cli.options import EvaluateOptions
 from neuralsurv.cli.output_files import reserved
 from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.survival_table import read_survival_table
 from neuralsurv.cli.tables.table_input import table_kind
 from neuralsurv.cli.tables.table_output import write_table
 from neuralsurv.names import counted
+from neuralsurv.progress import bar
 
 _TITLES = {
     "concordance": "concordance ↑",
@@ -36,17 +36,7 @@ def run(
     force: bool,
     messages: Messages,
 ) -> None:
-    """Cross-validate the model beside Kaplan–Meier and ridge Cox, and show the scores.
-
-    Parameters
-    ----------
-    settings, given, force, messages
-        As in :func:`neuralsurv.cli.commands.fit.run`.
-    options : EvaluateOptions
-        How to cross-validate.
-    out : Path or None
-        A table for the scores of every fold.
-    """
+    """Cross-validate the model beside Kaplan–Meier and ridge Cox; the scores of every fold go to `out`."""
     with reserved(out, force=force, inputs=(settings.file,)):
         if out is not None:
             table_kind(out)
@@ -60,7 +50,7 @@ def run(
         folds = make_folds(
             outcome, cohort.subject, options.folds, options.repeats, seed if isinstance(seed, int) else 0
         )
-        with messages.steps("evaluating", len(folds) * len(METHODS)) as advance:
+        with bar("evaluating", len(folds) * len(METHODS), messages.progress) as advance:
             scores = compare(
                 cohort.covariates, outcome, folds, model,
                 penalty=options.cox_penalty, horizon=options.horizon, advance=advance,

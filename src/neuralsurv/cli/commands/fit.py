@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from neuralsurv.cli.config import config_text
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.output_files import file_size, reserved, write_text
-from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.settings import DataSettings, config_text
 from neuralsurv.cli.start import INTERRUPTED
-from neuralsurv.cli.tables.covariate_checks import described, drop_unusable, many_levels, remarks
+from neuralsurv.cli.tables.covariate_checks import code_warnings, described, drop_unusable, many_levels, remarks
 from neuralsurv.cli.tables.survival_table import SurvivalTable, kept_roles, read_survival_table
-from neuralsurv.cli.tables.suspect_values import code_warnings
 from neuralsurv.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,22 +32,9 @@ def run(
     force: bool,
     messages: Messages,
 ) -> None:
-    """Fit a model to a table and save it.
+    """Fit a model to a table and save it at `out`, and the settings of the run at `write_config`.
 
-    Parameters
-    ----------
-    settings : DataSettings
-        The table.
-    given : dict
-        Arguments of the estimator that were set.
-    out : Path or None
-        Where the model goes.
-    write_config : Path or None
-        Where the settings of the run go.
-    force : bool
-        Whether files may be replaced.
-    messages : Messages
-        Where to say what is done.
+    `given` are the arguments of the estimator that were set; files are replaced only with `force`.
     """
     if out is None:
         raise InputError("say where the model goes: --out m.neuralsurv.")

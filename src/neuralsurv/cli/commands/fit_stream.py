@@ -14,12 +14,17 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.option_groups import StreamOptions
+from neuralsurv.cli.options import StreamOptions
 from neuralsurv.cli.output_files import file_size, reserved
 from neuralsurv.cli.settings import DataSettings
-from neuralsurv.cli.tables.covariate_checks import many_levels
+from neuralsurv.cli.tables.covariate_checks import (
+    MOST_SENTENCES,
+    first_few,
+    many_levels,
+    refuse_decimal_commas,
+    row_number_columns,
+)
 from neuralsurv.cli.tables.survival_table import option_name
-from neuralsurv.cli.tables.suspect_values import MOST_SENTENCES, first_few, refuse_decimal_commas, row_number_columns
 from neuralsurv.errors import InputError, MissingCodeWarning, NeuralSurvWarning, ProcessLostError
 from neuralsurv.names import check_known
 
@@ -48,15 +53,7 @@ def run(
     force: bool,
     messages: Messages,
 ) -> None:
-    """Fit a model to Parquet files that are read as a stream, and save it; process 0 alone prints and writes.
-
-    Parameters
-    ----------
-    options : StreamOptions
-        How to stream the rows.
-    settings, given, out, force, messages
-        As in :func:`neuralsurv.cli.commands.fit.run`.
-    """
+    """Fit a model to Parquet files that are read as a stream, and save it; process 0 alone prints and writes."""
     first = int(os.environ.get("RANK", "0")) == 0
     if out is None:
         raise InputError("say where the model goes: --out m.neuralsurv.")

@@ -13,15 +13,7 @@ from neuralsurv.names import printable
 
 
 def run(path: Path, *, messages: Messages) -> None:
-    """Show what a model file holds.
-
-    Parameters
-    ----------
-    path : Path
-        The model file.
-    messages : Messages
-        Where to show it.
-    """
+    """Show what a model file holds."""
     model = open_model(path, messages)
     summary = model.summary()
     rows = []

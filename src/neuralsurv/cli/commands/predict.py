@@ -1,4 +1,4 @@
-"""``neuralsurv predict``."""
+"""``neuralsurv predict``: numbers in a table, or a picture."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.cli.commands.predict_picture import check_picture, draw
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import open_model
-from neuralsurv.cli.option_groups import PredictOptions
-from neuralsurv.cli.output_files import file_size, reserved
+from neuralsurv.cli.options import PredictOptions
+from neuralsurv.cli.output_files import check_new, file_size, replacing, reserved
 from neuralsurv.cli.settings import DataSettings
-from neuralsurv.cli.tables.covariate_checks import text_categories
+from neuralsurv.cli.tables.covariate_checks import code_warnings, refuse_decimal_commas, text_categories
 from neuralsurv.cli.tables.outcome_columns import labels
 from neuralsurv.cli.tables.survival_table import settings_of_model
-from neuralsurv.cli.tables.suspect_values import code_warnings, refuse_decimal_commas
 from neuralsurv.cli.tables.table_input import is_text_file, read_table, table_kind
 from neuralsurv.cli.tables.table_output import csv_text, write_table
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.names import check_known, counted, printable
+from neuralsurv.prediction.plots import plot_prediction
 from neuralsurv.prediction.prediction import Prediction
 
 QUANTITIES = ("survival", "hazard", "cumulative-hazard", "median", "quantile", "event-time", "rmst", "path")
@@ -33,6 +32,10 @@ _ALONG_TIMES = ("survival", "hazard", "cumulative-hazard", "path")
 _MOST_TIMES = 100_000
 # Points of a curve in a picture for which no times were given.
 _TIMES_OF_A_PICTURE = 101
+_KINDS = (".png", ".svg", ".pdf")
+# With more bands than this a chart cannot be read; intervals stand below each other, so more of them fit.
+_MOST_CURVES = 3
+_MOST_INTERVALS = 30
 
 
 def run(
@@ -47,20 +50,8 @@ def run(
 ) -> None:
     """Predict for the rows of a table.
 
-    Parameters
-    ----------
-    path : Path
-        The model file.
-    table : DataSettings
-        The table; of the columns only `id` is used.
-    options : PredictOptions
-        What to predict.
-    out : Path or None
-        Where the prediction goes; to standard output as CSV if None and there is no picture either.
-    picture : Path or None
-        Where a picture of it goes.
-    force, messages
-        As in :func:`neuralsurv.cli.commands.fit.run`.
+    Of the columns that `table` names only `id` is used. The prediction goes to `out`, a picture of it to `picture`;
+    without either it goes to standard output as CSV.
     """
     check_known(options.quantity, QUANTITIES, what="quantity", where="--quantity")
     times = parse_times(options.times) if options.times is not None else None
@@ -240,3 +231,35 @@ def parse_times(text: str) -> np.ndarray:
         raise InputError(
             f"--times {text!r} is not understood; give times with commas between them, or first:last:step."
         ) from error
+
+
+def check_picture(path: Path, *, force: bool, inputs: tuple[Path | None, ...]) -> None:
+    """Refuse, before any work is done, a place or a kind that a picture cannot have."""
+    if path.suffix.lower() not in _KINDS:
+        raise InputError(f"--picture {path.name!r} must end with {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.")
+    check_new(path, force=force, inputs=inputs)
+
+
+def draw(found: Prediction, path: Path, level: float, *, unit: str | None, force: bool, messages: Messages) -> None:
+    """Draw the first people of a prediction into a file, and say how many; `unit` is the name of the time axis."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise InputError("a picture needs matplotlib: pip install 'neuralsurv[plot]'.") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    people, most = len(found.index), _MOST_INTERVALS if found.columns is None else _MOST_CURVES
+    if people > most:
+        messages.note(f"the picture shows the first {most} of {people} people.")
+        found = found.head(most)
+    # People who are called by a number alone are called by their row.
+    numbered = found.index.name == "row"
+    axes = plot_prediction(found, level=level, labels=[f"row {name}" if numbered else name for name in found.index])
+    if unit is not None and found.columns is not None:
+        axes.set_xlabel(unit)
+    axes.set_title(f"{found.name}: median and {level:.0%} interval", fontsize=10)
+    with replacing(path, force=force) as temporary:
+        axes.figure.savefig(temporary, format=path.suffix[1:].lower(), dpi=130)
+    pyplot.close(axes.figure)
+    messages.say(f"wrote {path} ({file_size(path)})")

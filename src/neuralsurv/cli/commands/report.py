@@ -7,35 +7,21 @@ from datetime import date
 from pathlib import Path
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.option_groups import ReportArguments
+from neuralsurv.cli.options import ReportArguments
 from neuralsurv.cli.output_files import file_size, reserved, write_text
 from neuralsurv.cli.settings import DataSettings
-from neuralsurv.cli.tables.covariate_checks import text_categories
+from neuralsurv.cli.tables.covariate_checks import code_warnings, text_categories
 from neuralsurv.cli.tables.outcome_columns import labels
 from neuralsurv.cli.tables.survival_table import SurvivalTable, read_survival_table, settings_of_model
-from neuralsurv.cli.tables.suspect_values import code_warnings
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
+from neuralsurv.progress import bar
 
 
 def run(
     path: Path, table: DataSettings, arguments: ReportArguments, out: Path, *, force: bool, messages: Messages
 ) -> None:
-    """Write a report.
-
-    Parameters
-    ----------
-    path : Path
-        The model file.
-    table : DataSettings
-        The cohort; columns that are not given are those of the fit.
-    arguments : ReportArguments
-        What to show.
-    out : Path
-        Where the page goes.
-    force, messages
-        As in :func:`neuralsurv.cli.commands.fit.run`.
-    """
+    """Write a report on the cohort of a table; columns that are not given are those of the fit."""
     if arguments.rows < 10:
         raise InputError(f"--rows {arguments.rows} is too few for a report; use at least 10.")
     with reserved(out, force=force, inputs=(path, table.file)):
@@ -64,7 +50,7 @@ def run(
             most_rows=arguments.rows,
         )
         messages.warn(*code_warnings(cohort.frame[names]))
-        with messages.steps("report", 5) as advance:
+        with bar("report", 5, messages.progress) as advance:
             report = build(model, cohort.frame[names], cohort.outcome(), _labels(cohort), options, advance)
         if report.scored < report.cohort.rows:
             messages.note(

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.option_groups import ServeOptions
+from neuralsurv.cli.options import ServeOptions
 from neuralsurv.errors import InputError
 from neuralsurv.names import counted
 
 if TYPE_CHECKING:
-    from neuralsurv.service.limits import Limits
+    from neuralsurv.service.request_parsing import Limits
 
 TOKEN_VARIABLE = "NEURALSURV_TOKEN"
 _SHORTEST_TOKEN = 16
@@ -33,19 +33,7 @@ _SECONDS_TO_STOP = 5.0
 
 
 def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: Messages) -> None:
-    """Serve a model until the process is stopped.
-
-    Parameters
-    ----------
-    path : Path
-        The model file.
-    options : ServeOptions
-        How to serve it.
-    browser : bool
-        Whether to open the page of the explorer.
-    messages : Messages
-        Where to print what happens.
-    """
+    """Serve a model until the process is stopped; `browser` opens the page of the explorer."""
     try:
         import fastapi  # noqa: F401
         import prometheus_client  # noqa: F401
@@ -54,9 +42,9 @@ def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: M
         raise InputError(f"this needs {error.name}: pip install 'neuralsurv[serve]'.") from error
     from neuralsurv.explorer.routes import add_page
     from neuralsurv.service.application import create_app
-    from neuralsurv.service.limits import Limits
     from neuralsurv.service.middleware import Access
     from neuralsurv.service.model_watch import ModelWatch
+    from neuralsurv.service.request_parsing import Limits
     from neuralsurv.service.server import Server, most_connections
 
     token = read_token(options.token_file)
@@ -76,11 +64,7 @@ def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: M
     watch = ModelWatch(path)
     threads = options.threads or min(4, os.cpu_count() or 1)
     app = create_app(
-        watch,
-        access=Access(token, hosts),
-        limits=limits,
-        threads=threads,
-        page=add_page if options.explorer else None,
+        watch, access=Access(token, hosts), limits=limits, threads=threads, page=add_page if options.explorer else None
     )
     _log_to_stderr(quiet=messages.quiet)
     messages.warn(*watch.current.model.diagnostics_.messages)

@@ -1,4 +1,4 @@
-"""Cross-validated scores of the model beside those of Kaplan–Meier and of a ridge Cox model."""
+"""Cross-validated scores of the model beside those of Kaplan–Meier and of a ridge Cox model, and the folds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from neuralsurv.cli.evaluation.folds import Fold, fold_tables
 from neuralsurv.cli.evaluation.ridge_cox import fit_ridge_cox
 from neuralsurv.cli.start import interrupted
+from neuralsurv.cli.tables.covariate_checks import is_number, unusable
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError, MissingCodeWarning, NeuralSurvWarning
@@ -29,6 +29,7 @@ from neuralsurv.metrics import (
     survival_at,
 )
 from neuralsurv.metrics.kaplan_meier import survival_curve
+from neuralsurv.names import counted
 
 NEURALSURV, KAPLAN_MEIER, RIDGE_COX = "NeuralSurv", "Kaplan–Meier", "ridge Cox"
 METHODS = (NEURALSURV, RIDGE_COX, KAPLAN_MEIER)
@@ -36,33 +37,94 @@ SCORES = ("concordance", "integrated_brier_score", "km_calibration")
 # Curves are predicted at the times of the test rows, or at quantiles of them if there are more than this.
 _MOST_TIMES = 400
 _BRIER_TIMES = 100
-
 Curves = Callable[[pd.DataFrame, Outcome, pd.DataFrame, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One split."""
+
+    # Which repetition, and which fold of it, from 1.
+    repeat: int
+    number: int
+    train: np.ndarray
+    test: np.ndarray
+
+
+def make_folds(outcome: Outcome, subject: np.ndarray | None, folds: int, repeats: int, seed: int) -> list[Fold]:
+    """Split a cohort into folds with about the same share of events each; a subject is never on both sides."""
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    if folds < 2 or repeats < 1:
+        raise InputError(
+            f"{counted(folds, 'fold')} and {counted(repeats, 'repeat')} cannot be run; use at least 2 folds and "
+            "1 repeat."
+        )
+    people = np.arange(len(outcome)) if subject is None else subject
+    if pd.isna(people).any():
+        gone = counted(int(pd.isna(people).sum()), "row")
+        raise InputError(f"the id is missing in {gone}; fill it in, or leave out --id.")
+    for what, count in (
+        ("an event", len(pd.unique(people[outcome.event]))),
+        ("no event", len(pd.unique(people[~outcome.event]))),
+    ):
+        # Without any censoring there is nothing to balance.
+        if count < folds and not (what == "no event" and count == 0):
+            few = counted(count, "row" if subject is None else "subject") + (" has" if count == 1 else " have")
+            raise InputError(f"only {few} {what}, too few for {folds} folds; use --folds with a smaller number.")
+    result = []
+    for repeat in range(repeats):
+        shuffle = {"n_splits": folds, "shuffle": True, "random_state": seed + repeat}
+        cutter = StratifiedKFold(**shuffle) if subject is None else StratifiedGroupKFold(**shuffle)
+        groups = None if subject is None else pd.factorize(people)[0]
+        parts = cutter.split(np.zeros(len(outcome)), outcome.event, groups)
+        for number, (train, test) in enumerate(parts, 1):
+            if not outcome.event[test].any() or not outcome.event[train].any():
+                raise InputError(
+                    f"fold {number} of {folds} has no event, because subjects stay together; use fewer --folds."
+                )
+            result.append(Fold(repeat + 1, number, train, test))
+    return result
+
+
+def fold_tables(covariates: pd.DataFrame, fold: Fold) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, int]]:
+    """Return training and test covariates that a model can be fitted to and score, and what was changed.
+
+    A column that the training rows do not vary in tells nothing and is left out. A category that they do not show, or
+    a gap in a column in which they have none, becomes the commonest value (the median of numbers): every method is
+    treated alike, and the number of such cells is returned by column.
+    """
+    train, test = covariates.iloc[fold.train].copy(), covariates.iloc[fold.test].copy()
+    changed: dict[str, int] = {}
+    for name in list(train.columns):
+        if unusable(train[name]) is not None:
+            train, test = train.drop(columns=name), test.drop(columns=name)
+            continue
+        strange = test[name].isna() if not train[name].isna().any() else pd.Series(False, test.index)
+        if not is_number(train[name]):
+            strange = strange | ~(test[name].isin(train[name].dropna().unique()) | test[name].isna())
+        if strange.any():
+            common = train[name].median() if is_number(train[name]) else train[name].mode().iloc[0]
+            test[name] = (
+                test[name].where(~strange, common).astype(np.float64 if is_number(train[name]) else train[name].dtype)
+            )
+            changed[str(name)] = int(strange.sum())
+    if train.shape[1] == 0:
+        raise InputError(f"no covariate varies in the training rows of fold {fold.number}; use fewer --folds.")
+    return train, test, changed
 
 
 @dataclass
 class Scores:
-    """Scores of every method in every fold.
+    """Scores of every method in every fold."""
 
-    Attributes
-    ----------
-    folds : list of dict
-        One for each method and fold: repeat, fold, method, rows, events, and the scores (None where not defined).
-    calibration : dict
-        For each method the p-value of D-calibration over all rows of the first repeat.
-    horizon : float
-        Where the Brier score ends.
-    changed : Counter
-        Cells of test rows that had to be filled in, by column.
-    warnings : Counter
-        Warnings of the fits, with how many gave each.
-    """
-
+    # One for each method and fold: repeat, fold, method, rows, events, and the scores (None where not defined)
     folds: list[dict[str, Any]] = field(default_factory=list)
+    # For each method the p-value of D-calibration over all rows of the first repeat.
     calibration: dict[str, float] = field(default_factory=dict)
-    horizon: float = float("nan")
-    changed: Counter[str] = field(default_factory=Counter)
-    warnings: Counter[str] = field(default_factory=Counter)
+    horizon: float = float("nan")  # where the Brier score ends
+    changed: Counter[str] = field(default_factory=Counter)  # cells of test rows that had to be filled in, by column
+    warnings: Counter[str] = field(default_factory=Counter)  # warnings of the fits, with how many gave each
 
     def values(self, method: str, score: str) -> np.ndarray:
         """Return a score of a method in all folds, NaN where it is not defined."""
@@ -80,22 +142,10 @@ def compare(
     horizon: float | None,
     advance: Callable[[int, str], None],
 ) -> Scores:
-    """Fit and score all methods in all folds.
+    """Fit a copy of the model and the other methods in all folds, and score them.
 
-    Parameters
-    ----------
-    covariates, outcome
-        The cohort.
-    folds : list of Fold
-        The splits.
-    model : SurvivalEstimator
-        Our estimator; a copy is fitted in every fold.
-    penalty : float
-        Penalty of the ridge Cox model.
-    horizon : float, optional
-        Where the Brier score ends; by default where it is defined in every fold.
-    advance : callable
-        Called with the number of finished fits and a few words.
+    The Brier score ends at `horizon`, by default where it is defined in every fold. `advance` is called with the number
+    of finished fits and a few words.
     """
     scores = Scores(horizon=_horizon(outcome, folds, horizon))
     methods: dict[str, Curves] = {

@@ -19,21 +19,11 @@ _MOST_STEPS = 100
 
 @dataclass(frozen=True)
 class RidgeCox:
-    """A fitted model.
+    """A fitted model."""
 
-    Attributes
-    ----------
-    coefficients : ndarray of shape (p,)
-        Log hazard ratios.
-    times : ndarray of shape (D,)
-        The different event times.
-    baseline : ndarray of shape (D,)
-        Breslow's cumulative hazard of x = 0 at each of them.
-    """
-
-    coefficients: np.ndarray
-    times: np.ndarray
-    baseline: np.ndarray
+    coefficients: np.ndarray  # log hazard ratios, shape (p,)
+    times: np.ndarray  # the different event times, shape (D,)
+    baseline: np.ndarray  # Breslow's cumulative hazard of x = 0 at each of them, shape (D,)
 
     def survival(self, x: np.ndarray, times: np.ndarray) -> np.ndarray:
         """Return survival of each row of x at each time, shape (n, T); flat after the last event.
@@ -58,16 +48,7 @@ class _Slots:
 
 
 def fit_ridge_cox(x: np.ndarray, outcome: Outcome, penalty: float = 0.1) -> RidgeCox:
-    """Fit the model.
-
-    Parameters
-    ----------
-    x : ndarray of shape (N, p)
-        Covariates, centered and scaled.
-    outcome : Outcome
-        Right-censored outcomes; late entry and weights count.
-    penalty : float
-        Weight of the ridge, above 0.
+    """Fit the model to centered and scaled covariates, shape (N, p); late entry and weights count.
 
     References
     ----------

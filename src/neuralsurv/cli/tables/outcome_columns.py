@@ -1,4 +1,4 @@
-"""The columns of the outcome as a file has them: values of the event, gaps, rows whose time is 0."""
+"""The columns of the outcome as a file has them: dates, values of the event, gaps, rows whose time is 0."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from neuralsurv.cli.settings import UNITS
 from neuralsurv.data.outcome_advice import half_step, is_word, likely_events, plain_form
 from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
@@ -20,6 +21,9 @@ _LARGEST_WHOLE = 2.0**53
 _MOST_VALUES = 6
 # With more different values than this, numbers are amounts and no codes.
 _MOST_CODES = 10
+_DAY = 86400.0
+# Months and years are the mean ones of the Gregorian calendar: a year of 365.2425 days, a month a twelfth of it.
+_SECONDS = dict(zip(UNITS, (1.0, 60.0, 3600.0, _DAY, 7 * _DAY, 365.2425 * _DAY / 12, 365.2425 * _DAY), strict=True))
 
 
 def labels(values: pd.Series) -> pd.Series:
@@ -35,13 +39,8 @@ def labels(values: pd.Series) -> pd.Series:
 def event_flags(values: pd.Series, chosen: tuple[str, ...]) -> pd.Series:
     """Return 1 where an event column means the event, 0 where it holds another value, NaN where it is missing.
 
-    Parameters
-    ----------
-    values : Series
-        The column, as text where values were chosen.
-    chosen : tuple of str
-        What means the event (``--event-value``); if nothing was chosen, the column must hold 0 and 1, or true and
-        false.
+    `chosen` are the texts that mean the event (``--event-value``); without any the column must hold 0 and 1, or true
+    and false.
     """
     text = labels(values)
     # A cell of spaces or tabs is as empty as one of nothing.
@@ -62,15 +61,7 @@ def event_flags(values: pd.Series, chosen: tuple[str, ...]) -> pd.Series:
 
 
 def event_note(text: pd.Series, flags: pd.Series) -> str:
-    """Return a sentence on how each value of the event column was read.
-
-    Parameters
-    ----------
-    text : Series
-        The values of the rows that are used, as text.
-    flags : Series
-        What :func:`event_flags` made of them.
-    """
+    """Return a sentence on how :func:`event_flags` has read each value of the event column, given as text."""
     event = flags.astype(float) == 1
     parts = [
         f"{_listed(text[rows].value_counts())} → {meaning}"
@@ -141,16 +132,8 @@ def refuse_gaps(frame: pd.DataFrame, columns: Sequence[str]) -> None:
 def without_zero_times(frame: pd.DataFrame, time: str, wanted: str | None, *, dates: bool) -> tuple[pd.DataFrame, str]:
     """Return a table without rows whose time is 0, and a note on what was done to them (empty if there are none).
 
-    Parameters
-    ----------
-    frame : DataFrame
-        The table.
-    time : str
-        The column of the time.
-    wanted : str or None
-        One of ``ZERO_TIMES``; such rows are refused if None.
-    dates : bool
-        Whether the time was counted between two dates.
+    `wanted` is one of ``ZERO_TIMES``, or None to refuse such rows; `dates` whether the time was counted between two
+    dates.
     """
     if wanted is not None and wanted not in ZERO_TIMES:
         raise InputError(f"--zero-times {wanted!r} is not known; use {' or '.join(ZERO_TIMES)}.")
@@ -189,3 +172,52 @@ def _in_file(frame: pd.DataFrame, rows: np.ndarray) -> str:
     found = np.zeros(int(frame.index.max()) + 1, dtype=bool)
     found[frame.index[rows]] = True
     return rows_phrase(found)
+
+
+def read_dates(values: pd.Series, name: str, date_format: str | None) -> pd.Series:
+    """Return a column as dates, NaT where a value is missing.
+
+    They are ISO 8601 (2024-03-31) unless a format as in ``strptime`` is given, because 03/04/2024 means two days.
+    """
+    if pd.api.types.is_datetime64_any_dtype(values.dtype):
+        dates = pd.Series(values)
+    else:
+        if pd.api.types.is_numeric_dtype(values.dtype) and date_format is None and values.notna().any():
+            raise InputError(
+                f"column {name!r} holds numbers such as {values.dropna().iloc[0]:g}, not dates; say how they are "
+                "written, for example --date-format %Y%m%d, or use --time for a duration."
+            )
+        text = values.map(_as_text, na_action="ignore")
+        try:
+            dates = pd.to_datetime(text, format=date_format or "ISO8601", errors="coerce", utc=True)
+        except ValueError as error:
+            raise InputError(f"--date-format {date_format!r} is not a format of dates: {error}.") from error
+        bad = (dates.isna() & values.notna()).to_numpy()
+        if bad.any():
+            example = text[bad].iloc[0]
+            problem = (
+                f"are not of the format {date_format}"
+                if date_format
+                else "are not dates like 2024-03-31 (years 1678 to 2261)"
+            )
+            raise InputError(
+                f"column {name!r} holds {example!r} and the like in {rows_phrase(bad)}, which {problem}; "
+                "say how they are written, for example --date-format %d.%m.%Y."
+            )
+    # Milliseconds: differences of nanoseconds overflow after 292 years.
+    dates = dates.dt.as_unit("ms")
+    return dates.dt.tz_localize("UTC") if dates.dt.tz is None else dates.dt.tz_convert("UTC")
+
+
+def _as_text(value: object) -> str:
+    # 20240331 in a column with gaps has been read as 20240331.0
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def duration(start: pd.Series, end: pd.Series, unit: str) -> np.ndarray:
+    """Return the time from one date to another in one of ``UNITS``, NaN where one is missing."""
+    if unit not in _SECONDS:
+        raise InputError(f"the unit {unit!r} is not known; use one of {', '.join(UNITS)}.")
+    return np.asarray((end - start).dt.total_seconds().to_numpy(dtype=np.float64) / _SECONDS[unit])

@@ -11,9 +11,16 @@ import pandas as pd
 
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.settings import DataSettings
-from neuralsurv.cli.tables.durations import duration, read_dates
-from neuralsurv.cli.tables.outcome_columns import event_flags, event_note, labels, refuse_gaps, without_zero_times
-from neuralsurv.cli.tables.suspect_values import refuse_decimal_commas, row_number_columns
+from neuralsurv.cli.tables.covariate_checks import refuse_decimal_commas, row_number_columns
+from neuralsurv.cli.tables.outcome_columns import (
+    duration,
+    event_flags,
+    event_note,
+    labels,
+    read_dates,
+    refuse_gaps,
+    without_zero_times,
+)
 from neuralsurv.cli.tables.table_input import is_text_file, read_table
 from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.outcome import Outcome
@@ -29,27 +36,13 @@ _LISTS = ("event_values", "missing")
 
 @dataclass(frozen=True)
 class SurvivalTable:
-    """A table with an outcome.
+    """A table with an outcome."""
 
-    Attributes
-    ----------
-    frame : DataFrame
-        Covariates and the columns of the outcome.
-    roles : dict
-        Which column is time, event, entry, weight and id.
-    notes : tuple of str
-        What was changed in the table, in words.
-    event_note : str
-        How each value of the event column was read.
-    settings : DataSettings
-        Where it came from.
-    """
-
-    frame: pd.DataFrame
-    roles: dict[str, str]
-    notes: tuple[str, ...]
-    event_note: str
-    settings: DataSettings
+    frame: pd.DataFrame  # covariates and the columns of the outcome
+    roles: dict[str, str]  # which column is time, event, entry, weight and id
+    notes: tuple[str, ...]  # what was changed in the table, in words
+    event_note: str  # how each value of the event column was read
+    settings: DataSettings  # where it came from
 
     def show_notes(self, messages: Messages) -> None:
         """Say what was changed, and how the event was read: that decides what every result means."""
@@ -78,12 +71,8 @@ class SurvivalTable:
 def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) -> SurvivalTable:
     """Read a table and prepare its outcome; the covariates are as they are in the file.
 
-    Parameters
-    ----------
-    settings : DataSettings
-        What to read. Columns are checked before anything else, so that a typo is found at once.
-    needed : collection of str
-        The covariates of a fitted model; others are not checked. All if empty.
+    Columns are checked before anything else, so that a typo is found at once. Of the covariates only the `needed` ones
+    of a fitted model are checked, or all if there are none.
     """
     if settings.file is None:
         raise InputError("there is no data file; name one, or set file in the [data] table of the config.")

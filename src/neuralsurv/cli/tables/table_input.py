@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import warnings
@@ -12,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 
-from neuralsurv.cli.tables.separators import guess_separator, shown_separator, typed_separator
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 
@@ -41,6 +41,9 @@ _FOREIGN = {
 # How a zipped and an old Excel file begin, whatever they are called.
 _EXCEL = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_SEPARATORS = (",", ";", "\t", "|")
+# The separator is guessed from this many rows, and from this much of a large file.
+_ROWS, _HEAD = 50, 2**18
 
 
 def table_kind(path: Path) -> tuple[str, bool]:
@@ -70,26 +73,11 @@ def read_table(
     encoding: str | None = None,
     notes: list[str] | None = None,
 ) -> pd.DataFrame:
-    """Read a table.
+    """Read a table with at least one row, and columns named by different texts.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    text_columns : collection of str
-        Columns of a text file that are kept as they are written, even if they look like numbers.
-    missing : collection of str
-        Texts that mean a missing value, besides the empty cell, NA, N/A, NaN and null; ``column=text`` for one column.
-    separator, decimal, encoding : str, optional
-        How a text file is written. The separator is guessed from the first lines if it is not given; else a decimal
-        point and UTF-8.
-    notes : list of str, optional
-        Gets a sentence on what was guessed.
-
-    Returns
-    -------
-    DataFrame
-        With at least one row, and columns named by different texts.
+    Of a text file, `text_columns` are kept as they are written; `missing` are texts that mean a missing value, besides
+    the empty cell, NA, N/A, NaN and null (``column=text`` for one column). The separator is guessed from the first
+    lines if it is not given, and `notes` gets a sentence on that; otherwise the defaults are a decimal point and UTF-8.
     """
     foreign = _FOREIGN.get(path.suffix.lower())
     if foreign is not None:
@@ -256,3 +244,41 @@ def _read_arrow(data: bytes, kind: str, name: str) -> pd.DataFrame:
         raise InputError(f"{name} cannot be read as {kind}: {reason}.") from error
     named = [part for part in frame.index.names if part is not None]
     return frame.reset_index() if named else frame.reset_index(drop=True)
+
+
+def guess_separator(text: str, usual: str) -> str:
+    r"""Return the separator that cuts the first rows into most cells, the same number in each; else the usual one.
+
+    Examples
+    --------
+    >>> from neuralsurv.cli.tables.table_input import guess_separator
+    >>> guess_separator("age;dose\n61;1,5\n", ","), guess_separator("age\n61\n", ",")
+    (';', ',')
+    """
+    found = {candidate: _cells(text, candidate) for candidate in _SEPARATORS}
+    best = max(found.values())
+    return usual if found.get(usual, 0) == best or best < 2 else next(c for c in _SEPARATORS if found[c] == best)
+
+
+def typed_separator(text: str) -> str:
+    r"""Return the separator that a user typed, for whom ``\t`` is a tab."""
+    return text.replace("\\t", "\t")
+
+
+def shown_separator(separator: str) -> str:
+    """Return a separator as it is typed in a shell."""
+    return "'" + separator.replace("\t", "\\t") + "'"
+
+
+def _cells(text: str, separator: str) -> int:
+    """Return how many cells all of the first rows have, 0 if they differ."""
+    head = text[:_HEAD]
+    try:
+        rows = [row for row in csv.reader(io.StringIO(head, newline=""), delimiter=separator) if row]
+    except csv.Error:
+        return 0
+    if len(head) < len(text) and len(rows) > 1:
+        # The last one has been cut.
+        rows.pop()
+    rows = rows[:_ROWS]
+    return len(rows[0]) if rows and all(len(row) == len(rows[0]) for row in rows) else 0

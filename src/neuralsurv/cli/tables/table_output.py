@@ -21,16 +21,7 @@ def csv_text(frame: pd.DataFrame, *, separator: str = ",", digits: str | None = 
     """Return a table as CSV that a spreadsheet shows and does not compute.
 
     A text that begins like a formula (``=``, ``+``, ``-``, ``@``, a tab or a line break) gets a single quote before it,
-    as OWASP advises, in cells and in the header. Numbers stay as they are.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The table.
-    separator : str
-        What stands between cells.
-    digits : str, optional
-        How numbers are written, for example ``"%.6g"``.
+    as OWASP advises, in cells and in the header. Numbers stay as they are. `digits` is a format such as ``"%.6g"``.
     """
     text = [
         pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype | pd.StringDtype)

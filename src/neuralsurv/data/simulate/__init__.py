@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.arguments import real_number, whole_number
-from neuralsurv.data.simulate.censoring import censoring_rate_for, censoring_times
 from neuralsurv.data.simulate.designs import (
     CrossingHazards,
     Design,
     LogNormalGroups,
     SineAcceleratingConstant,
     WeibullHazards,
+    censoring_rate_for,
+    censoring_times,
 )
 from neuralsurv.errors import InputError
 
@@ -92,12 +93,7 @@ class SimulatedCohort:
 
 
 def lognormal_cohort(
-    n: int,
-    *,
-    noise: int = 3,
-    censoring_rate: float | None = None,
-    censoring: float | None = None,
-    seed: int = 0,
+    n: int, *, noise: int = 3, censoring_rate: float | None = None, censoring: float | None = None, seed: int = 0
 ) -> SimulatedCohort:
     """Simulate the paper's synthetic experiment (section 5.1).
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
 
 from neuralsurv.data.frames import as_frame
@@ -34,25 +35,16 @@ _OTHER_FORMATS = {
 }
 
 Mine = Callable[[int], bool]
+_ALL = 2**64
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows.
+    """Some rows."""
 
-    Attributes
-    ----------
-    number : int
-        Which chunk of the source it is.
-    place : str
-        Where it comes from, for messages.
-    frame : DataFrame
-        The rows, at most 8,192, in an index from 0.
-    """
-
-    number: int
-    place: str
-    frame: pd.DataFrame
+    number: int  # which chunk of the source it is
+    place: str  # where it comes from, for messages
+    frame: pd.DataFrame  # at most 8,192 rows, in an index from 0
 
 
 class Source(Protocol):
@@ -60,18 +52,11 @@ class Source(Protocol):
 
     def chunks(self, mine: Mine, columns: list[str] | None = None) -> Iterator[Chunk]:
         """Yield the chunks whose number is `mine`, in order, with some of the columns or all."""
-        ...
 
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Parquet files, read one row group at a time through pyarrow.
-
-    Attributes
-    ----------
-    files : tuple of str
-        The files, in order.
-    """
+    """Parquet files, read one row group at a time through pyarrow."""
 
     files: tuple[str, ...]
 
@@ -99,14 +84,9 @@ class ParquetSource:
 
 @dataclass(frozen=True)
 class BatchSource:
-    """Batches of rows from a list, from any object that can be iterated over again, or from a function.
+    """Batches of rows from a list, from any object that can be iterated over again, or from a function."""
 
-    Attributes
-    ----------
-    batches : iterable, or callable that returns one
-        The batches: data frames, matrices, dictionaries of columns, Arrow batches.
-    """
-
+    # The batches: data frames, matrices, dictionaries of columns, Arrow batches.
     batches: Iterable[Any] | Callable[[], Iterable[Any]]
 
     def chunks(self, mine: Mine, columns: list[str] | None = None) -> Iterator[Chunk]:
@@ -143,11 +123,8 @@ def open_parquet(
 def open_source(data: Any) -> Source:
     """Return the source of the rows in `data`.
 
-    Parameters
-    ----------
-    data : path, list of paths, iterable or callable
-        A Parquet file, a folder of them, a pattern such as ``"folder/*.parquet"``, a list of these; or batches of
-        rows that can be read more than once; or a function without arguments that returns such batches.
+    The data are a Parquet file, a folder of them, a pattern such as ``"folder/*.parquet"``, or a list of these; or
+    batches of rows that can be read more than once; or a function without arguments that returns such batches.
 
     Examples
     --------
@@ -258,3 +235,50 @@ def _numbered(frames: Iterable[pd.DataFrame], first: int, mine: Mine, place: str
             rest, number = rest.iloc[CHUNK_ROWS:], number + 1
     if rest is not None and len(rest) and mine(number):
         yield Chunk(number, place, rest.reset_index(drop=True))
+
+
+@dataclass(frozen=True)
+class RowDigest:
+    """A digest of rows that adds up over chunks and processes, to check that every pass sees the same ones.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from neuralsurv.data.stream.batches import RowDigest
+    >>> table = pd.DataFrame({"x": [1, 2, 3]})
+    >>> one, other = RowDigest.of(table, 0), RowDigest.of(table[::-1], 0)
+    >>> one.content == other.content, one.order == other.order
+    (True, False)
+    """
+
+    rows: int = 0
+    content: int = 0  # sum of a digest of every row, modulo 2⁶⁴: the same for the same rows in any order
+    order: int = 0  # the same with weights by the place of a row: another one for another order
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, first: int) -> RowDigest:
+        """Return the digest of some rows, of which the first has the place `first`."""
+        try:
+            digest = pd.util.hash_pandas_object(frame, index=False).to_numpy()
+        except TypeError:
+            # Cells that cannot be hashed, such as lists; they are refused by name when the column is read.
+            digest = pd.util.hash_pandas_object(frame.astype(str), index=False).to_numpy()
+        place = np.arange(len(frame), dtype=np.uint64) + np.uint64(first % _ALL)
+        # Sums and products of whole numbers of 64 bits wrap around, as they should here.
+        return cls(len(frame), int(digest.sum()), int((digest * (2 * place + np.uint64(1))).sum()))
+
+    def __add__(self, other: RowDigest) -> RowDigest:
+        """Return the digest of both parts."""
+        content, order = (self.content + other.content) % _ALL, (self.order + other.order) % _ALL
+        return RowDigest(self.rows + other.rows, content, order)
+
+    def check_same(self, other: RowDigest, number: str) -> None:
+        """Refuse a later pass, the `number` one, that has seen other rows than this one, the first."""
+        if (self.rows, self.content) == (other.rows, other.content):
+            return
+        seen = f"{other.rows} in the {number}" if other.rows != self.rows else f"other values in the {number}"
+        raise InputError(
+            f"the rows are not the same in every pass: {self.rows} in the first pass, {seen}. Give "
+            "files that do not change meanwhile, a list of batches, or a function that returns a fresh iterator over "
+            "the same rows at every call."
+        )

@@ -14,14 +14,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.data.column_moments import bounded_spread, events_at_rarer, scale_of
-from neuralsurv.data.columns import (
-    Column,
-    in_order_of,
-    kind_of,
-    read_column,
-    refuse_identifier,
-    refuse_uninformative,
-)
+from neuralsurv.data.columns import Column, in_order_of, kind_of, read_column, refuse_identifier, refuse_uninformative
 from neuralsurv.data.features import Encoding, refuse_repeated
 from neuralsurv.data.missing_codes import CodeCounts, MissingCode
 from neuralsurv.data.outcome import Outcome
@@ -39,38 +32,21 @@ _COUNTED_AT_ONCE = 500_000
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """Summary of one covariate over the rows so far.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    kind : {"number", "category", ""}
-        Empty if there is no value yet.
-    low, high : float
-        Smallest and largest number.
-    levels : tuple of str
-        Different labels, sorted, so that they do not depend on how the rows are divided.
-    order : tuple of str or None
-        The order of the levels in the table; None if there is none, or if it differs between chunks.
-    present, missing : int
-        Rows with and without a value.
-    whole : bool
-        Whether all numbers so far are whole.
-    codes : CodeCounts
-        Numbers that could be codes for missing values.
-    """
+    """Summary of one covariate over the rows so far."""
 
     name: str
-    kind: str = ""
+    kind: str = ""  # "number" or "category"; empty if there is no value yet
+    # Smallest and largest number.
     low: float = np.inf
     high: float = -np.inf
-    levels: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()  # different labels, sorted, so that they do not depend on how the rows are divided
+    # The order of the levels in the table; None if there is none, or if it differs between chunks.
     order: tuple[str, ...] | None = None
+    # Rows with and without a value.
     present: int = 0
     missing: int = 0
-    whole: bool = True
-    codes: CodeCounts = _NO_CODES
+    whole: bool = True  # whether all numbers so far are whole
+    codes: CodeCounts = _NO_CODES  # numbers that could be codes for missing values
 
     @classmethod
     def of(cls, series: pd.Series, name: str) -> ColumnFacts:
@@ -148,31 +124,18 @@ class ColumnFacts:
 
 @dataclass(frozen=True)
 class Survey:
-    """Totals of the outcome and summaries of the covariates: the first pass.
+    """Totals of the outcome and summaries of the covariates: the first pass."""
 
-    Attributes
-    ----------
-    rows, events, truncated : int
-        Rows with a positive weight, those of them with an event, and those with late entry.
-    weightless : int
-        Rows with a weight of zero, which are left out.
-    weighted_events, exposure : float
-        Sum of the weights of the events, and of weight times time at risk.
-    last_time : float
-        The largest time.
-    event_times, times : TimeCounts
-        Weights of the times of events, and numbers of rows with each time.
-    columns : tuple of ColumnFacts
-        The covariates.
-    """
-
+    # Rows with a positive weight, those of them with an event, and those with late entry.
     rows: int
     events: int
     truncated: int
-    weightless: int
+    weightless: int  # rows with a weight of zero, which are left out
+    # Sum of the weights of the events, and of weight times time at risk.
     weighted_events: float
     exposure: float
     last_time: float
+    # Weights of the times of events, and numbers of rows with each time.
     event_times: TimeCounts
     times: TimeCounts
     columns: tuple[ColumnFacts, ...]
@@ -275,20 +238,14 @@ class SurveyAccumulator:
 
 @dataclass(frozen=True)
 class Moments:
-    """Weighted means and sums of squares of the encoded columns, merged without cancellation (Chan et al. 1983).
+    """Weighted means and sums of squares of the encoded columns, merged without cancellation (Chan et al. 1983)."""
 
-    Attributes
-    ----------
-    weight, mean, squares : ndarray of shape (p,)
-        Total weight of the values that are there, their mean, and the weighted sum of squared distances from it; the
-        values are seen from the middle of their range, with it as the unit.
-    events, event_sum : ndarray of shape (p,)
-        Weight of the events of rows whose value is there, and the sum of the values at them.
-    """
-
+    # shape (p,): total weight of the values that are there, their mean, and the weighted sum of squared distances from
+    # it; the values are seen from the middle of their range, with it as the unit.
     weight: np.ndarray
     mean: np.ndarray
     squares: np.ndarray
+    # Weight of the events of rows whose value is there, and the sum of the values at them.
     events: np.ndarray
     event_sum: np.ndarray
 
@@ -303,13 +260,7 @@ class Moments:
 
 
 class MomentAccumulator:
-    """Accumulates the moments of the covariates over chunks: the second pass.
-
-    Parameters
-    ----------
-    survey : Survey
-        The first pass over all rows.
-    """
+    """Accumulates the moments of the covariates over chunks: the second pass."""
 
     def __init__(self, survey: Survey) -> None:
         self._survey = survey

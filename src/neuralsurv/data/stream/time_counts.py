@@ -22,15 +22,6 @@ _DIGITS = 16
 class TimeCounts:
     """Weights of times.
 
-    Attributes
-    ----------
-    time : ndarray of shape (k,)
-        Different times, increasing.
-    weight : ndarray of shape (k,)
-        Weight of each.
-    rounded : bool
-        Whether the times have been rounded.
-
     Examples
     --------
     >>> import numpy as np
@@ -40,9 +31,9 @@ class TimeCounts:
     (array([1., 2.]), array([1., 2.]))
     """
 
-    time: np.ndarray
-    weight: np.ndarray
-    rounded: bool = False
+    time: np.ndarray  # different times, increasing, shape (k,)
+    weight: np.ndarray  # weight of each, shape (k,)
+    rounded: bool = False  # whether the times have been rounded
 
     @classmethod
     def of(cls, time: np.ndarray, weight: np.ndarray) -> TimeCounts:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from neuralsurv.data.cohort import Cohort
-from neuralsurv.inference.check.marginal import NODES, log_density_of, target_of
 from neuralsurv.inference.check.pareto import smooth_weights
 from neuralsurv.inference.exact.directions import times_basis
 from neuralsurv.inference.linearised_fit import LinearisedFit
 from neuralsurv.inference.threads import threads_for
+from neuralsurv.model.likelihood import Likelihood
+from neuralsurv.model.linearise import linearise
+from neuralsurv.model.points import build_points
+from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.solvers.primal import PrimalGaussian
-from neuralsurv.solvers.rows import BLOCK_NUMBERS
+from neuralsurv.solvers.rows import BLOCK_NUMBERS, Rows
 
+# Nodes of a row of the likelihood.
+NODES = 16
+_DRAWS_AT_ONCE = 500
 # Draws that q is checked with; with more rows than this the check would take a noticeable part of the fit.
 _CHECKS = 1000
 _MOST_ROWS = 1000
@@ -20,23 +31,77 @@ _MOST_ROWS = 1000
 WORST_K_HAT = 99.0
 
 
+@dataclass(frozen=True)
+class Target:
+    r"""The exact posterior of the linearised model in coordinates z of the weights, with phi integrated out.
+
+    The log posterior of theta is known up to a constant,
+
+    .. math:: \ell(\theta) = \sum_\text{events} w\log\sigma(g) - a\,\log B(\theta) - \tfrac12\theta^\top T\theta,
+              \qquad a = \alpha_0 + D,\quad B = \beta_0 + \sum_\text{nodes} c\,\sigma(g),
+
+    and phi given theta is Gamma(a, B). Where phi is known, φ·B takes the place of a log B.
+    """
+
+    likelihood: Likelihood  # events and nodes
+    # g = offset + rows z, shapes (P,) and (P, r).
+    offset: Tensor
+    rows: Tensor
+    precision: Tensor  # prior precision of z, shape (r,)
+    phi_prior: Gamma | PointMass
+
+    @property
+    def shape(self) -> float:
+        """a, the shape of phi given theta."""
+        prior = self.phi_prior.inferred
+        return 0.0 if prior is None else prior.shape + self.likelihood.event_count
+
+    def log_density(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ℓ and B for coordinates (S, r), each of shape (S,)."""
+        events = self.likelihood.points.events
+        values, exposures = [], []
+        for part in torch.split(z, _DRAWS_AT_ONCE):
+            g = torch.addmm(self.offset, part, self.rows.T)
+            exposures.append(torch.sigmoid(g[:, events:]) @ self.likelihood.baseline)
+            values.append(
+                logsigmoid(g[:, :events]) @ self.likelihood.event_weight - 0.5 * part.square() @ self.precision
+            )
+        value, exposure = torch.cat(values), torch.cat(exposures)
+        prior = self.phi_prior.inferred
+        if prior is None:
+            return value - self.phi_prior.mean * exposure, exposure
+        rate = prior.rate + exposure
+        return value - self.shape * torch.log(rate), rate
+
+    def log_phi_weights(self, phi: Gamma | PointMass, rate: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw from q(phi) and weigh it against the Gamma(a, B) that phi has given theta; 0 where phi is known."""
+        q = phi.inferred
+        if q is None:
+            return torch.zeros_like(rate)
+        drawn = q.draw(len(rate), generator)
+        weights = self.shape * torch.log(rate) + (self.shape - q.shape) * torch.log(drawn)
+        return weights + (q.rate - rate) * drawn
+
+
+def target_of(fit: LinearisedFit, cohort: Cohort, project: Callable[[Rows], Tensor], precision: Tensor) -> Target:
+    """Return the target in coordinates z of this prior precision; `project` turns rows of the network into theirs."""
+    model = fit.likelihood
+    points = build_points(cohort, fit.rule(NODES), model.rho)
+    likelihood = Likelihood(points, cohort.x, model.network, model.normaliser, model.rho)
+    linearised = linearise(likelihood, fit.theta_star)
+    return Target(likelihood, linearised.offset, project(linearised.rows), precision, fit.phi_prior)
+
+
+def log_density_of(gaussian: PrimalGaussian, draws: Tensor) -> Tensor:
+    """Return the log density of draws (S, r), up to the constant of the dimension, shape (S,)."""
+    return gaussian.factor.diagonal().log().sum() - 0.5 * ((draws - gaussian.mean) @ gaussian.factor).square().sum(1)
+
+
 def check_posterior(fit: LinearisedFit, cohort: Cohort, seed: int) -> dict[str, float]:
-    """Weigh draws of q against the exact posterior of the linearised model.
+    """Weigh draws of q, for the default model at its best scales, against the exact posterior of the linearised model.
 
-    Parameters
-    ----------
-    fit : LinearisedFit
-        What was fitted; the default model is checked at its best scales.
-    cohort : Cohort
-        The rows that it was fitted to.
-    seed : int
-        Seed of the draws.
-
-    Returns
-    -------
-    dict
-        ``k_hat``, the shape of the tail of the weights, and ``effective``, the share of the draws that they are worth;
-        empty where that would be slow: for more than 1,000 rows, and for very large networks.
+    Returns ``k_hat``, the shape of the tail of the weights, and ``effective``, the share of the draws that they are
+    worth; nothing where that would be slow: for more than 1,000 rows, and for very large networks.
     """
     theta, rows = fit.best_theta, len(cohort)
     if rows > _MOST_ROWS or rows * NODES * len(theta.mean) > BLOCK_NUMBERS:

@@ -22,18 +22,10 @@ _EVEN = 1e-10
 
 @dataclass(frozen=True)
 class Smoothed:
-    """Smoothed weights.
+    """Smoothed weights."""
 
-    Attributes
-    ----------
-    weights : ndarray of shape (S,)
-        They add up to 1.
-    k_hat : float
-        Shape of the tail; infinite where too few weights are of any size to tell.
-    """
-
-    weights: np.ndarray
-    k_hat: float
+    weights: np.ndarray  # they add up to 1, shape (S,)
+    k_hat: float  # shape of the tail; infinite where too few weights are of any size to tell
 
     @property
     def effective(self) -> float:

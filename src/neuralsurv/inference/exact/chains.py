@@ -90,14 +90,9 @@ class GibbsResult:
 def diagnose_chains(
     quantities: Mapping[str, Tensor], *, latent_points: float, slide_acceptance: float, interrupted: bool
 ) -> GibbsDiagnostics:
-    """Summarise chains.
+    """Summarise chains of quantities of shape (chains, draws, k).
 
-    Parameters
-    ----------
-    quantities : mapping of str to Tensor of shape (chains, draws, k)
-        Draws of each quantity, by name. A constant one, such as a fixed phi, has no R-hat and is left out.
-    latent_points, slide_acceptance, interrupted
-        Passed on.
+    A constant quantity, such as a fixed phi, has no R-hat and is left out.
     """
     chains, draws = next(iter(quantities.values())).shape[:2]
     names, columns = [], []

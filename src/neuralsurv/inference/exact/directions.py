@@ -31,18 +31,10 @@ _NODES = 32
 
 @dataclass(frozen=True)
 class SampledCoordinates:
-    """The coordinates z that are sampled, and what they mean.
+    """The coordinates z that are sampled, and what they mean."""
 
-    Attributes
-    ----------
-    prior : GroupedPrior
-        The prior of the weights; T is its precision for scales of 1.
-    solver : GroupedSolver or None
-        The solver whose basis is V; None where every weight is a coordinate.
-    """
-
-    prior: GroupedPrior
-    solver: GroupedSolver | None
+    prior: GroupedPrior  # the prior of the weights; T is its precision for scales of 1
+    solver: GroupedSolver | None  # the solver whose basis is V; None where every weight is a coordinate
 
     @property
     def rank(self) -> int:

@@ -26,15 +26,7 @@ from neuralsurv.posterior.samples import SampledPosterior, sampled_posterior
 
 
 def linear_model(fit: LinearisedFit, cohort: Cohort) -> tuple[LinearModel, SampledCoordinates]:
-    """Return the model of a fit in the coordinates that are sampled.
-
-    Parameters
-    ----------
-    fit : LinearisedFit
-        What was fitted.
-    cohort : Cohort
-        The rows that it was fitted to.
-    """
+    """Return the model of a fit in the coordinates that are sampled."""
     network, normaliser, rho = fit.likelihood.network, fit.likelihood.normaliser, fit.likelihood.rho
     coordinates = find_coordinates(fit, cohort)
     precision, groups = torch.ones(coordinates.rank, dtype=torch.float64), coordinates.groups
@@ -68,21 +60,9 @@ def sample_fit(
     seed: int,
     verbose: bool | str | int = False,
 ) -> GibbsResult:
-    """Sample the posterior of a fit's linearised model.
+    """Sample the linearised model of a fit: draws of the weights of the network, shape (chains, draws, m).
 
-    Parameters
-    ----------
-    fit : LinearisedFit
-        What was fitted; it says where the network is linearised and what is known of phi.
-    cohort : Cohort
-        The rows that it was fitted to.
-    chains, draws, warmup, thin, seed, verbose
-        As in :func:`neuralsurv.inference.exact.sampler.sample`.
-
-    Returns
-    -------
-    GibbsResult
-        With draws of the weights of the network, shape (chains, draws, m).
+    The options are those of :func:`neuralsurv.inference.exact.sampler.sample`.
     """
     model, coordinates = linear_model(fit, cohort)
     result = sample(model, chains=chains, draws=draws, warmup=warmup, thin=thin, seed=seed, verbose=verbose)

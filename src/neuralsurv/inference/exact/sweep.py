@@ -36,12 +36,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsurv.errors import InputError
-from neuralsurv.inference.exact.scale_steps import draw_scales
+from neuralsurv.errors import InputError, NotPositiveDefiniteError
+from neuralsurv.inference.exact.linear_model import LinearModel
 from neuralsurv.inference.exact.thinning import GibbsState, LinearPoints, Thinning
 from neuralsurv.solvers.primal import cholesky
 
 _TINY = float(np.finfo(np.float64).tiny)
+# Steps of a log scale, in standard deviations of its hyper-prior; one of them is drawn each time, so that none has to
+# be tuned to the problem.
+_STEPS = (0.3, 1.0)
+# Steps of every log scale in a sweep; they cost little beside the points.
+_ROUNDS = 3
 
 
 def require_polyagamma() -> Any:
@@ -56,12 +61,7 @@ def require_polyagamma() -> Any:
 def draw_marks(weight: Tensor, g: Tensor, rng: np.random.Generator) -> Tensor:
     """Draw PG(weight, g) exactly: sums of PG(1, g) for whole weights, the alternating-series sampler for others.
 
-    Parameters
-    ----------
-    weight, g : Tensor of shape (P,)
-        Shapes of at least 1, and tilts.
-    rng : Generator
-        Source of random numbers.
+    The weights are at least 1; both have shape (P,).
     """
     polya_gamma = require_polyagamma()
     shape, tilt = weight.numpy(), g.numpy()
@@ -136,3 +136,51 @@ class Sweeper:
         latent = self.draw_latent(state, rng)
         new = replace(self.draw_weights(state, latent, rng), phi=self.draw_phi(state, latent, rng))
         return new, len(latent.points.time) / len(state.phi)
+
+
+def log_density(model: LinearModel, log_scales: Tensor, information: Tensor, slope: Tensor) -> Tensor:
+    r"""Return the log density of log scales (C, G) up to a constant, for A (C, m, m) and b (C, m); shape (C,).
+
+    Given latent points and marks, theta has the Gaussian likelihood :math:`e^{b^\top\theta - \theta^\top A\theta/2}`.
+    With its prior :math:`N(0, P_s^{-1})` integrated out, the scales s of the groups have the density
+
+    .. math:: p(s \mid A, b) \propto p(s)\,|P_s|^{1/2}\,|P_s + A|^{-1/2}\,
+              \exp\big(\tfrac12 b^\top (P_s + A)^{-1} b\big).
+    """
+    prior = model.grouped_prior
+    precision = model.precision_at(log_scales)
+    factor, failed = torch.linalg.cholesky_ex(information + torch.diag_embed(precision))
+    if bool(failed.any()):
+        raise NotPositiveDefiniteError(
+            f"the precision of theta could not be factorised in {int((failed > 0).sum())} of {len(failed)} chains; "
+            "look for extreme covariates or hyper-priors of the scales."
+        )
+    half = torch.linalg.solve_triangular(factor, slope[:, :, None], upper=False).squeeze(2)
+    log_det = factor.diagonal(dim1=1, dim2=2).log().sum(1)
+    hyper = -0.5 * ((log_scales - prior.medians) / prior.spreads).square().sum(1)
+    score: Tensor = hyper + 0.5 * precision.log().sum(1) - log_det + 0.5 * half.square().sum(1)
+    return score
+
+
+def draw_scales(
+    model: LinearModel, log_scales: Tensor | None, information: Tensor, slope: Tensor, rng: np.random.Generator
+) -> Tensor | None:
+    """Try a few steps of every log scale in turn; None where there are no unknown scales.
+
+    Such Metropolis steps mix well: a scale and the many weights it governs would block each other if they were drawn in
+    turn. `information` and `slope` are A and b, shapes (C, m, m) and (C, m).
+    """
+    if log_scales is None:
+        return None
+    chains = len(log_scales)
+    spreads = model.grouped_prior.spreads
+    current = log_density(model, log_scales, information, slope)
+    for group in _ROUNDS * list(range(log_scales.shape[1])):
+        step = rng.choice(_STEPS, chains) * rng.standard_normal(chains)
+        proposed = log_scales.clone()
+        proposed[:, group] += spreads[group] * torch.from_numpy(step)
+        following = log_density(model, proposed, information, slope)
+        moved = torch.log(torch.from_numpy(1 - rng.random(chains))) < following - current
+        log_scales = torch.where(moved[:, None], proposed, log_scales)
+        current = torch.where(moved, following, current)
+    return log_scales

@@ -32,23 +32,15 @@ class GibbsState:
 
 @dataclass(frozen=True)
 class LinearPoints:
-    """Points of all chains, those of the first chain first.
+    """Points of all chains, those of the first chain first."""
 
-    Attributes
-    ----------
-    chain, row : Tensor of shape (P,)
-        The chain and the row of each point.
-    time, offset : Tensor of shape (P,)
-        Its time, and h there.
-    jacobian : Tensor of shape (P, m)
-        J there.
-    """
-
+    # The chain and the row of each point, shape (P,).
     chain: Tensor
     row: Tensor
+    # Its time, and h there, shape (P,).
     time: Tensor
     offset: Tensor
-    jacobian: Tensor
+    jacobian: Tensor  # J there, shape (P, m)
 
     def take(self, which: Tensor) -> LinearPoints:
         """Return some of the points."""
@@ -65,13 +57,8 @@ class LinearPoints:
 class Thinning:
     """Draws candidates for C chains at once, and holds all that stays the same between sweeps.
 
-    Parameters
-    ----------
-    model : LinearModel
-        The model with its data.
-    ceiling_margin : float, optional
-        Factor by which the ceiling of a row exceeds the largest 1/Z that was seen on its interval. If not given, 1.5;
-        1 where Z looks constant, so that no candidate is wasted.
+    `ceiling_margin` is the factor by which the ceiling of a row exceeds the largest 1/Z that was seen on its interval:
+    by default 1.5, or 1 where Z looks constant, so that no candidate is wasted.
     """
 
     model: LinearModel

@@ -21,14 +21,9 @@ _RIDGE = 1e-10
 
 
 class Anderson:
-    """The memory of a fixed-point iteration.
+    """The memory of a fixed-point iteration of n numbers: the last `depth` differences of steps.
 
-    Parameters
-    ----------
-    weight : Tensor of shape (n,)
-        How much each number counts in the length of a change.
-    depth : int
-        How many differences of steps to use.
+    `weight`, shape (n,), is how much each number counts in the length of a change.
 
     Examples
     --------

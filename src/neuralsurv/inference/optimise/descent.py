@@ -27,39 +27,72 @@ import torch
 from torch import Tensor
 
 from neuralsurv.inference.optimise.inverse_hessian import InverseHessian, new_inverse_hessian
-from neuralsurv.inference.optimise.line_search import Answer, line_search
 
+# The value at a place, and a function that returns the gradient there, for when it is needed.
+Answer = tuple[float, Callable[[], Tensor]]
+# A place with its value, its gradient, and its distance in lengths of the direction that led there.
+Place = tuple[Tensor, float, Tensor, float]
 Function = Callable[[Tensor], Answer]
 
+_ENOUGH_DESCENT = 1e-4
+_SLOPE_RISEN = 0.9
+# What a step that was too long is shortened to, at least and at most, as a share of what is left.
+_SHORTEST_CUT, _LONGEST_CUT = 0.1, 0.5
+# Cuts and doublings of one line search; 2⁻⁵⁰ of a step is below rounding.
+_LONGEST_SEARCH = 50
 # What counts is the gain over this many iterations: a short step often lies between two long ones.
 _WINDOW = 20
 # A step off a kink, relative to the size of the weights.
 _OFF_A_KINK = 1e-3
 
 
+def _cut(low: float, high: float, value: float, slope: float, too_high: float) -> float:
+    """Return a length between `low`, with its value and slope, and `high`, where the value is too high."""
+    gap = high - low
+    above = too_high - value - slope * gap
+    share = -slope * gap / (2 * above) if math.isfinite(above) and above > 0 else _LONGEST_CUT
+    return low + gap * min(max(share, _SHORTEST_CUT), _LONGEST_CUT)
+
+
+def line_search(
+    theta: Tensor, value: float, slope: float, direction: Tensor, length: float
+) -> Generator[Tensor, Answer, Place | None]:
+    """Return a place along `direction` that meets the weak Wolfe conditions, or at least lies lower; None if none.
+
+    With it come its value, its gradient, and its distance in lengths of `direction`. Gradients are only asked for where
+    the value is low enough, and a step that was too long is shortened to the lowest point of a parabola.
+    """
+    low, high = 0.0, math.inf
+    low_value, low_slope = value, slope
+    lower: Place | None = None
+    for _ in range(_LONGEST_SEARCH):
+        place = theta + length * direction
+        reached, differentiate = yield place
+        if not reached <= value + _ENOUGH_DESCENT * length * slope:
+            high = length
+            length = _cut(low, high, low_value, low_slope, reached)
+            continue
+        gradient = differentiate()
+        if reached < value:
+            lower = (place, reached, gradient, length)
+        low, low_value, low_slope = length, reached, float(gradient @ direction)
+        if low_slope >= _SLOPE_RISEN * slope:
+            break
+        length = (low + high) / 2 if high < math.inf else 2 * length
+    return lower
+
+
 @dataclass(frozen=True)
 class Descent:
-    """Where a descent ended.
+    """Where a descent ended."""
 
-    Attributes
-    ----------
-    theta : Tensor of shape (m,)
-        The place.
-    value : float
-        The function there.
-    values : tuple of float
-        The function at the start and after each iteration.
-    converged : bool
-        Whether the last iterations gained less than the tolerance, or no step could be found and a descent from
-        beside the place gained less than it too.
-    inverse_hessian : InverseHessian
-        What was learned, for a descent of a similar function from here.
-    """
-
-    theta: Tensor
-    value: float
-    values: tuple[float, ...]
+    theta: Tensor  # shape (m,)
+    value: float  # the function there
+    values: tuple[float, ...]  # the function at the start and after each iteration
+    # Whether the last iterations gained less than the tolerance, or no step could be found and a descent from beside
+    # the place gained less than it too.
     converged: bool
+    # What was learned, for a descent of a similar function from here.
     inverse_hessian: InverseHessian = field(repr=False)
 
 
@@ -138,19 +171,9 @@ def descend(
 ) -> Descent:
     """Descend from `theta` until an iteration gains less than `tolerance` times the value, on average over twenty.
 
-    Parameters
-    ----------
-    function : callable
-        Returns the value at a place and a function without arguments that returns the gradient there.
-    theta : Tensor of shape (m,)
-        Where to start.
-    tolerance, max_iterations : float, int
-        When to stop.
-    inverse_hessian : InverseHessian, optional
-        What an earlier descent of a similar function has learned.
-    off_kinks : bool
-        Whether to descend once more from a place beside, wherever no step can be found; only if that gains nothing
-        either has the descent converged.
+    `function` returns the value at a place, shape (m,), and a function without arguments that returns the gradient
+    there. Where no step can be found, `off_kinks` descends once more from a place beside; only if that gains nothing
+    either has the descent converged.
     """
     return _drive(
         lambda places: [function(place) for place in places],
@@ -169,19 +192,8 @@ def descend_together(
 ) -> list[Descent]:
     """Descend from several places at once, each as `descend` would alone.
 
-    Parameters
-    ----------
-    functions : callable
-        Returns for a sequence of places what `function` of `descend` returns for each. It is called with the next
-        place of every descent that has not ended.
-    thetas : sequence of Tensor of shape (m,)
-        Where to start.
-    tolerance, max_iterations : float, int
-        When a descent stops.
-    inverse_hessians : sequence of InverseHessian or None
-        For each descent, what an earlier one has learned.
-    callbacks : sequence of callable
-        For each descent, called with its value after each of its iterations.
+    `functions` is called with the next place of every descent that has not ended and returns for each what `function`
+    of `descend` returns; every callback gets the value of its descent after each iteration.
     """
     each = zip(thetas, inverse_hessians, callbacks, strict=True)
     return _drive(functions, [_descent(a, tolerance, max_iterations, b, c, off_kinks=True) for a, b, c in each])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,29 +13,12 @@ _LARGEST_DENSE = 2000
 _REMEMBERED_PAIRS = 30
 
 
-class InverseHessian(Protocol):
-    """An approximate inverse Hessian."""
-
-    @property
-    def fresh(self) -> bool:
-        """Whether nothing has been learned yet."""
-        ...
-
-    def direction(self, gradient: Tensor) -> Tensor:
-        """Return minus the inverse Hessian times the gradient."""
-        ...
-
-    def update(self, step: Tensor, change: Tensor) -> None:
-        """Learn from a step and the change of the gradient along it, whose product must be positive."""
-        ...
-
-
 class DenseInverseHessian:
     """The inverse Hessian of BFGS as a matrix."""
 
     def __init__(self, size: int) -> None:
         self._matrix = torch.eye(size, dtype=torch.float64)
-        self.fresh = True
+        self.fresh = True  # whether nothing has been learned yet
 
     def direction(self, gradient: Tensor) -> Tensor:
         """Return minus the inverse Hessian times the gradient."""
@@ -57,12 +39,8 @@ class DenseInverseHessian:
 class LimitedInverseHessian:
     """The inverse Hessian of L-BFGS, as the last pairs of steps, for many weights.
 
-    Parameters
-    ----------
-    pairs : int
-        How many steps are remembered.
-    metric : callable, optional
-        Product of the inverse Hessian before any step with a vector; by default the identity, scaled by the last step.
+    `metric` multiplies a vector by the inverse Hessian before any step; by default the identity, scaled by the last
+    step.
     """
 
     def __init__(self, pairs: int = _REMEMBERED_PAIRS, metric: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -96,6 +74,9 @@ class LimitedInverseHessian:
     def update(self, step: Tensor, change: Tensor) -> None:
         """Learn from a step and the change of the gradient along it, whose product must be positive."""
         self._pairs.append((step, change, float(step @ change)))
+
+
+InverseHessian = DenseInverseHessian | LimitedInverseHessian
 
 
 def new_inverse_hessian(size: int) -> InverseHessian:

@@ -15,47 +15,73 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError
+from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.paper import updates
 from neuralsurv.inference.paper.acceleration import AcceleratedSweeps
 from neuralsurv.inference.paper.problem import PaperProblem
-from neuralsurv.inference.paper.updates import CaviStart, CaviState
+from neuralsurv.inference.paper.updates import CaviStart, CaviState, curvature_and_slope, update_phi
 from neuralsurv.model.linearise import Linearised
 from neuralsurv.model.prior import Gamma
+from neuralsurv.solvers.choose import Choice
+from neuralsurv.solvers.dual import DualSolver
 from neuralsurv.solvers.interface import Solver
+from neuralsurv.solvers.lowrank import low_rank_solver
+from neuralsurv.solvers.primal import PrimalSolver
 
+# Reduced rows of more numbers than this are first swept in single precision; a sweep then takes a second or more.
+_WORTH_ROUGH_SWEEPS = 2**23
+# Information that the low-rank solver may give up, in nats; what it did give up is in the diagnostics.
+_INFORMATION_TOLERANCE = 1e-3
 _TINY = torch.finfo(torch.float64).tiny
 # Rough sweeps have done their part when a sweep changes no block of parameters by more than this.
 _ROUGH_CHANGE = 1e-4
-
 Report = Callable[[int, float, float], None]
 
 
 @dataclass(frozen=True)
-class CaviInfo:
-    """How the iteration went.
+class SweepSolver:
+    """A solver that is made for a problem."""
 
-    Attributes
-    ----------
-    elbo : tuple of float
-        The ELBO of what is kept after each sweep, in nats.
-    change : tuple of float
-        The largest relative change of a block of parameters in each sweep.
-    converged : bool
-        Whether the last change was below the tolerance.
-    interrupted : bool
-        Whether the user stopped the sweeps (Ctrl-C) after at least one of them.
-    latent_points : float
-        Expected number of latent points, Σλ, at the end.
-    rough_sweeps : int
-        Sweeps in single precision before these.
+    exact: Solver[Any]
+    rank: int  # number of directions that it keeps
+    rough: Solver[Any] | None = None  # a cheaper one for the first sweeps, where these are slow
+    # From the curvatures at the points to the information that the directions left out would have had, in nats.
+    lost_information: Callable[[Tensor], float] = lambda curvature: 0.0
+
+    def report(self, choice: Choice, problem: PaperProblem, state: CaviState) -> SolverReport:
+        """Return which solver was used, and what it lost by the last sweep."""
+        curvature, _ = curvature_and_slope(problem, state.m, state.v, state.phi)
+        return SolverReport(choice.solver, choice.reason, self.rank, self.lost_information(curvature))
+
+
+def make_solver(
+    name: str, problem: PaperProblem, linearised: Linearised, state: CaviStart, *, rough: bool = False
+) -> SweepSolver:
+    """Return a solver by name, made for the linearised points and the curvatures that `state` leads to.
+
+    With `rough` the first sweeps may be in single precision, if they are slow.
     """
+    rows, precision = linearised.rows, problem.weight_prior.precision
+    if name == "primal":
+        return SweepSolver(PrimalSolver(rows, precision), problem.network.size)
+    if name == "dual":
+        return SweepSolver(DualSolver(rows, precision), problem.network.size)
+    importance, _ = curvature_and_slope(problem, state.m, state.v, update_phi(problem, state.m, state.v))
+    solver = low_rank_solver(rows, precision, importance, tolerance=_INFORMATION_TOLERANCE)
+    slow = solver.reduced.numel() >= _WORTH_ROUGH_SWEEPS
+    return SweepSolver(solver, solver.rank, solver.rough() if rough and slow else None, solver.lost_information)
 
-    elbo: tuple[float, ...]
-    change: tuple[float, ...]
-    converged: bool
-    interrupted: bool
-    latent_points: float
-    rough_sweeps: int = 0
+
+@dataclass(frozen=True)
+class CaviInfo:
+    """How the iteration went."""
+
+    elbo: tuple[float, ...]  # the ELBO of what is kept after each sweep, in nats
+    change: tuple[float, ...]  # the largest relative change of a block of parameters in each sweep
+    converged: bool  # whether the last change was below the tolerance
+    interrupted: bool  # whether the user stopped the sweeps (Ctrl-C) after at least one of them
+    latent_points: float  # expected number of latent points, Σλ, at the end
+    rough_sweeps: int = 0  # sweeps in single precision before these
 
     @property
     def sweeps(self) -> int:
@@ -66,16 +92,9 @@ class CaviInfo:
 def start(problem: PaperProblem, linearised: Linearised, theta: Tensor, phi: float, spread: str = "mode") -> CaviStart:
     """Return where the sweeps start: E[phi] = phi_MAP and q(theta) around theta_MAP.
 
-    Parameters
-    ----------
-    problem, linearised : PaperProblem, Linearised
-        The data and the linearised points.
-    theta, phi : Tensor of shape (m,), float
-        The mode.
-    spread : {"mode", "prior"}
-        ``"prior"`` gives q(theta) the prior's covariance, as the text of the paper does. The variance of g is then so
-        large that the bound sees no latent point, and the first sweeps run into the collapsed optimum. ``"mode"``
-        starts with all mass at the mode, where the bound is exact, so that the first sweep is a Laplace step.
+    A spread ``"prior"`` gives q(theta) the prior's covariance, as the text of the paper does. The variance of g is then
+    so large that the bound sees no latent point, and the first sweeps run into the collapsed optimum. ``"mode"`` starts
+    with all mass at the mode, where the bound is exact, so that the first sweep is a Laplace step.
     """
     variance = torch.zeros_like(linearised.offset)
     if spread == "prior":
@@ -174,27 +193,13 @@ def fit(
     rough: Solver[Any] | None = None,
     report: Report = lambda sweep, elbo, change: None,
 ) -> tuple[CaviState, CaviInfo]:
-    """Sweep until the parameters no longer change.
+    """Sweep until no block of parameters changes by more than `tolerance`, relative to its size: the rule of the paper.
 
-    Parameters
-    ----------
-    problem, linearised, solver : PaperProblem, Linearised, Solver
-        The data, the linearised points, and the algebra.
-    state : CaviStart
-        Where to start.
-    tolerance : float
-        Stop when no block of parameters (the shape of q(phi), the mean of q(theta), the variances of g at the
-        points) changes by more than this, relative to its size: the rule of the paper.
-    max_sweeps : int
-        Limit on the sweeps.
-    accelerate : bool
-        Whether sweeps start where the last ones seem to lead (:class:`AcceleratedSweeps`). The end is a fixed point of
-        the sweeps either way; where there are several it need not be the same one.
-    rough : Solver, optional
-        The same algebra, cheaper and less exact, for the first sweeps. They end when they change little, or no longer
-        gain; the others, and the ELBO that is reported, are the solver's own.
-    report : callable
-        Called after each sweep with its number, the ELBO and the change.
+    The blocks are the shape of q(phi), the mean of q(theta), and the variances of g at the points. With `accelerate`,
+    sweeps start where the last ones seem to lead (:class:`AcceleratedSweeps`); the end is a fixed point of the sweeps
+    either way, but where there are several it need not be the same one. The first sweeps use the cheaper, less exact
+    algebra `rough` if there is one, until they change little or no longer gain; the others, and the ELBO that is
+    reported, are the solver's own.
     """
     run = _Run(problem, linearised, solver, rough, tolerance, max_sweeps, report)
     accelerated = AcceleratedSweeps(problem, linearised)

@@ -12,10 +12,10 @@ from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import InputError
 from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.paper import cavi, mode
+from neuralsurv.inference.paper.cavi import make_solver
 from neuralsurv.inference.paper.footprint import require_paper
 from neuralsurv.inference.paper.problem import COARSE_ROWS, PaperProblem, build_problem, coarse_problem
 from neuralsurv.inference.paper.settings import PaperSettings
-from neuralsurv.inference.paper.solving import make_solver
 from neuralsurv.inference.paper.updates import CaviStart
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.linearise import Linearised, linearise, linearise_network
@@ -39,36 +39,18 @@ EXPOSURE_SHARE = 0.05
 
 @dataclass(frozen=True)
 class PaperFit:
-    """The result of a fit of the paper's method.
+    """The result of a fit of the paper's method."""
 
-    Attributes
-    ----------
-    phi, theta : Gamma, Gaussian
-        The variational factors.
-    mode : Mode
-        Where the network was linearised.
-    objectives : tuple of float
-        U at the end of every start.
-    info : CaviInfo
-        How the sweeps went.
-    problem : PaperProblem
-        What was fitted.
-    missing_exposure : float
-        Part of the time at risk that the quadrature rule leaves out.
-    solver : SolverReport
-        Which solver was used.
-    coarse_sweeps : int
-        Sweeps that were run on a coarser quadrature rule, or in single precision, before those of `info`.
-    """
-
+    # The variational factors.
     phi: Gamma
     theta: SolvedGaussian
-    mode: mode.Mode
-    objectives: tuple[float, ...]
+    mode: mode.Mode  # where the network was linearised
+    objectives: tuple[float, ...]  # U at the end of every start
     info: cavi.CaviInfo
-    problem: PaperProblem
-    missing_exposure: float
+    problem: PaperProblem  # what was fitted
+    missing_exposure: float  # part of the time at risk that the quadrature rule leaves out
     solver: SolverReport
+    # Sweeps that were run on a coarser quadrature rule, or in single precision, before those of `info`.
     coarse_sweeps: int
 
     @property
@@ -261,27 +243,11 @@ def sweep_coarsely(
 
 
 def fit_paper(
-    cohort: Cohort,
-    settings: PaperSettings,
-    *,
-    seed: int,
-    verbose: bool | str | int = False,
-    warm: Tensor | None = None,
+    cohort: Cohort, settings: PaperSettings, *, seed: int, verbose: bool | str | int = False, warm: Tensor | None = None
 ) -> PaperFit:
-    """Fit the model of the paper.
+    """Fit the model of the paper to rows in scaled time (largest 1).
 
-    Parameters
-    ----------
-    cohort : Cohort
-        The training rows in scaled time (largest 1).
-    settings : PaperSettings
-        The settings of the method.
-    seed : int
-        Seed of the random starts.
-    verbose : bool or "auto"
-        Whether to show progress.
-    warm : Tensor of shape (m,), optional
-        The mode of an earlier fit, to start from in place of random draws; ignored if the network has changed.
+    The search starts at `warm`, the mode of an earlier fit, in place of random draws, unless the network has changed.
     """
     require_paper(cohort, settings, memory=MEMORY)
     problem = build_problem(cohort, settings, seed)

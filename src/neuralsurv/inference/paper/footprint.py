@@ -15,19 +15,7 @@ _COMPACTING = 2.0
 
 
 def paper_bytes(points: int, covariates: int, settings: PaperSettings, *, memory: float) -> float:
-    """Return the peak memory of a fit, in bytes.
-
-    Parameters
-    ----------
-    points : int
-        Events and quadrature nodes, P.
-    covariates : int
-        Encoded columns.
-    settings : PaperSettings
-        The network and the solver.
-    memory : float
-        What the solver may hold, in bytes, where it is chosen by cost.
-    """
+    """Return the peak memory of a fit of P points, in bytes; the solver may hold `memory` of it."""
     hidden = settings.hidden
     weights = MLP(covariates, hidden, settings.activation).size
     # Covariates of the points, as the search for the mode has them and as the layers' inputs; activations and

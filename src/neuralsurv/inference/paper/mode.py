@@ -21,9 +21,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.optimise.descent import Function, descend, descend_together
+from neuralsurv.inference.optimise.descent import Answer, Function, descend, descend_together
 from neuralsurv.inference.optimise.inverse_hessian import InverseHessian
-from neuralsurv.inference.optimise.line_search import Answer
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
 from neuralsurv.model.network import Pullback
@@ -33,29 +32,15 @@ Report = Callable[[int, float], None]
 
 @dataclass(frozen=True)
 class Mode:
-    """A mode.
+    """A mode."""
 
-    Attributes
-    ----------
-    theta : Tensor of shape (m,)
-        The weights.
-    phi : float
-        The best phi for them.
-    objective : float
-        U, in nats; lower is better.
-    trace : tuple of float
-        The objective after each iteration (for EM at the phi of that iteration, which may still be improving).
-    converged : bool
-        Whether the search ended by its rule, and not at its limit or where no step could be found.
-    inverse_hessian : InverseHessian, optional
-        What the direct solver has learned of the curvature, for a similar problem.
-    """
-
-    theta: Tensor
-    phi: float
-    objective: float
+    theta: Tensor  # shape (m,)
+    phi: float  # the best phi for them
+    objective: float  # U, in nats; lower is better
+    # The objective after each iteration (for EM at the phi of that iteration, which may still be improving)
     trace: tuple[float, ...]
-    converged: bool
+    converged: bool  # whether the search ended by its rule, and not at its limit or where no step could be found
+    # What the direct solver has learned of the curvature, for a similar problem.
     inverse_hessian: InverseHessian | None = field(default=None, repr=False, compare=False)
 
 
@@ -118,22 +103,10 @@ def direct(
     inverse_hessian: InverseHessian | None = None,
     report: Report | None = None,
 ) -> Mode:
-    """Minimise U by BFGS from `theta`.
+    """Minimise U by BFGS from `theta`, until an iteration gains less than `tolerance` times U, on average over twenty.
 
-    Parameters
-    ----------
-    problem : PaperProblem
-        The data and the model.
-    theta : Tensor of shape (m,)
-        Where to start.
-    tolerance : float
-        Stop when an iteration lowers U by less than this, relative to its size, on average over twenty.
-    max_iterations : int
-        Limit on the iterations.
-    inverse_hessian : InverseHessian, optional
-        What the search on a similar problem has learned.
-    report : callable, optional
-        Called after each iteration with its number and U.
+    `inverse_hessian` is what the search on a similar problem has learned; `report` gets the number of each iteration
+    and U.
     """
     return direct_together(
         problem,
@@ -156,18 +129,7 @@ def direct_together(
 ) -> list[Mode]:
     """Minimise U from several starts at once: one pass through the network serves all that have not ended.
 
-    Parameters
-    ----------
-    problem : PaperProblem
-        The data and the model.
-    thetas : sequence of Tensor of shape (m,)
-        Where to start.
-    tolerance, max_iterations : float, int
-        When a search stops; see `direct`.
-    inverse_hessians : sequence of InverseHessian or None, optional
-        For each start, what the search on a similar problem has learned.
-    report : callable, optional
-        Called after each iteration of any start with its number and the lowest U of all starts.
+    `report` gets the number of each iteration of any start and the lowest U of all.
     """
     traces = [[value] for value, _ in values_and_slopes(problem, thetas)]
 
@@ -229,24 +191,11 @@ def em(
     inner_tolerance: float = 1e-7,
     report: Report | None = None,
 ) -> Mode:
-    """Run the paper's expectation–maximisation with a BFGS maximisation step.
+    """Run the paper's expectation–maximisation from `theta` and the prior mean of phi, maximising by BFGS.
 
-    Parameters
-    ----------
-    problem : PaperProblem
-        The data and the model.
-    theta : Tensor of shape (m,)
-        Where to start.
-    phi : float, optional
-        Where phi starts; the prior mean if not given.
-    tolerance : float
-        Stop when Q changes by less than this, relative to its size, in two successive iterations.
-    max_iterations, inner_iterations : int
-        Limits on the iterations of EM and of the descent inside each of them.
-    inner_tolerance : float
-        The descent of a maximisation step stops by the rule of the direct solver.
-    report : callable, optional
-        Called after each iteration with its number and the objective at the current phi.
+    It ends when Q changes by less than `tolerance`, relative to its size, in two successive iterations; the descent
+    within each ends by the rule of the direct solver. `report` gets the number of each iteration and the objective at
+    the current phi.
     """
     phi = problem.phi_prior.mean if phi is None else phi
     trace = [objective(problem, theta, phi)]

@@ -25,15 +25,7 @@ COARSE_ROWS = 1500
 
 @dataclass(frozen=True)
 class PaperProblem(Likelihood):
-    """A likelihood with the priors of the paper.
-
-    Attributes
-    ----------
-    weight_prior : WeightPrior
-        The prior of theta.
-    phi_prior : Gamma
-        The prior of phi.
-    """
+    """A likelihood with the priors of the paper."""
 
     weight_prior: WeightPrior
     phi_prior: Gamma

@@ -15,12 +15,39 @@ from scipy.special import digamma, zeta
 from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.paper.elbo import elbo
 from neuralsurv.inference.paper.problem import PaperProblem
-from neuralsurv.model.augmentation import latent_intensity, log_thinning, polya_gamma_mean
+from neuralsurv.model.augmentation import latent_intensity, log_sigmoid_bound, log_thinning, polya_gamma_mean
 from neuralsurv.model.linearise import Linearised
 from neuralsurv.model.prior import Gamma
 from neuralsurv.solvers.interface import SolvedGaussian, Solver
+
+
+def gamma_divergence(q: Gamma, prior: Gamma) -> float:
+    """Return KL(q ‖ prior) between two Gamma distributions."""
+    return (
+        (q.shape - prior.shape) * float(digamma(q.shape))
+        - math.lgamma(q.shape)
+        + math.lgamma(prior.shape)
+        + prior.shape * (math.log(q.rate) - math.log(prior.rate))
+        + q.shape * (prior.rate - q.rate) / q.rate
+    )
+
+
+def elbo(problem: PaperProblem, m: Tensor, v: Tensor, phi: Gamma, weight_divergence: float) -> float:
+    """Return the ELBO in nats, for means and variances of g at the points, q(phi), and the KL of q(theta)."""
+    s = torch.sqrt(m**2 + v)
+    events = problem.points.events
+    at_events = problem.event_weight * log_sigmoid_bound(m[:events], s[:events])
+    latent = latent_intensity(problem.baseline, m[events:], s[events:], phi.mean_log)
+    return (
+        problem.event_count * phi.mean_log
+        + float(at_events.sum())
+        + problem.event_constant
+        + float(latent.sum())
+        - phi.mean * float(problem.baseline.sum())
+        - weight_divergence
+        - gamma_divergence(phi, problem.phi_prior)
+    )
 
 
 @dataclass(frozen=True)
@@ -43,17 +70,9 @@ class CaviState(CaviStart):
 def phi_shape(shape: float, thinned: float, rate: float) -> float:
     r"""Solve :math:`\alpha = A + (B/\beta)\,e^{\psi(\alpha)}` for the shape of q(phi).
 
-    The function :math:`\alpha - A - (B/\beta)e^{\psi(\alpha)}` rises and is concave where B < β, so Newton's
-    steps from A go up to its only root and never past it.
-
-    Parameters
-    ----------
-    shape : float
-        A: prior shape plus the weighted number of events.
-    thinned : float
-        B: Σ c σ(s) exp(−(m+s)/2), the latent mass for φ = 1.
-    rate : float
-        β.
+    The function :math:`\alpha - A - (B/\beta)e^{\psi(\alpha)}` rises and is concave where B < β, so Newton's steps from
+    A go up to its only root and never past it. A is the prior shape plus the weighted number of events, B = Σ c σ(s)
+    exp(−(m+s)/2) the latent mass for φ = 1.
     """
     ratio, alpha = thinned / rate, shape
     for _ in range(100):

@@ -46,34 +46,16 @@ def _square(triangle: Tensor, rank: int) -> Tensor:
 
 @dataclass(frozen=True)
 class BatchTerms:
-    """The terms of a batch under the linearised model, with φ fixed.
-
-    Attributes
-    ----------
-    network, normaliser
-        The hazard.
-    rule : ShiftedLog
-        Quadrature, with the same number of nodes for each row.
-    theta_star : Tensor of shape (m,)
-        Where the network is linearised.
-    directions : KeptDirections
-        The directions of the weights that are kept.
-    phi : float
-        φ.
-    curvature : {"exact", "fisher", "polya-gamma"}
-        Which curvature of a point is used.
-    hyper_priors : bool
-        Whether the hyper-prior of the scales counts.
-    """
+    """The terms of a batch under the linearised model, with φ fixed."""
 
     network: Network
     normaliser: Normaliser
-    rule: ShiftedLog
-    theta_star: Tensor
+    rule: ShiftedLog  # quadrature, with the same number of nodes for each row
+    theta_star: Tensor  # where the network is linearised, shape (m,)
     directions: KeptDirections
     phi: float
-    curvature: str = "exact"
-    hyper_priors: bool = True
+    curvature: str = "exact"  # which curvature of a point is used: "exact", "fisher" or "polya-gamma"
+    hyper_priors: bool = True  # whether the hyper-prior of the scales counts
 
     @property
     def length(self) -> int:

@@ -27,17 +27,7 @@ _STATE = (
 
 
 def sweep_all_rows(problem: StreamedProblem, *, tolerance: float, most: int) -> StreamedResult:
-    """Sweep over all rows until a full sweep gains less than `tolerance` nats; the ELBO never falls.
-
-    Parameters
-    ----------
-    problem : StreamedProblem
-        The rows and the model.
-    tolerance : float
-        In nats.
-    most : int
-        Limit on the sweeps.
-    """
+    """Sweep over all rows until a full sweep gains less than `tolerance` nats; the ELBO never falls."""
     run = _Sweeps(problem)
     while not run.converged and len(run.trace) < most:
         run.take(run.total(), tolerance)

@@ -52,26 +52,15 @@ Report = Callable[[int, int, float], None]
 
 @dataclass(frozen=True)
 class Objective:
-    """The objective on a batch.
-
-    Attributes
-    ----------
-    network, normaliser
-        The hazard.
-    rule : callable
-        From the number of a pass and of a block to the quadrature rule of its rows; a rule with few random nodes is
-        cheaper than one with many fixed ones, and right on average.
-    precision : Tensor of shape (m,)
-        Prior precision T.
-    phi : float
-        φ, which is fixed.
-    """
+    """The objective on a batch."""
 
     network: Network
     normaliser: Normaliser
+    # From the number of a pass and of a block to the quadrature rule of its rows; a rule with few random nodes is
+    # cheaper than one with many fixed ones, and right on average.
     rule: Callable[[int, int], Rule]
-    precision: Tensor
-    phi: float
+    precision: Tensor  # of the prior, shape (m,)
+    phi: float  # φ, which is fixed
 
     def batch(self, rows: Cohort, rule: Rule, theta: Tensor) -> Tensor:
         """Return Σ softplus(−g) of the events, Σ c σ(g), and the gradient, of a batch: shape (2 + m,)."""
@@ -89,24 +78,12 @@ class Objective:
 
 @dataclass(frozen=True)
 class FeatureTraining:
-    """The schedule of feature learning.
+    """The schedule of feature learning."""
 
-    Attributes
-    ----------
-    passes : int
-        Passes over the rows; 0 for none.
-    blocks : int
-        Blocks of rows per step.
-    rate : float
-        Largest learning rate of Adam.
-    seed : int
-        Of the order of the blocks, and of the noise.
-    """
-
-    passes: int
-    blocks: int
-    rate: float
-    seed: int
+    passes: int  # 0 for none
+    blocks: int  # blocks of rows per step
+    rate: float  # largest learning rate of Adam
+    seed: int  # of the order of the blocks, and of the noise
 
     def steps(self, blocks: int) -> int:
         """Return the number of steps for this many blocks of rows."""
@@ -161,26 +138,9 @@ def learn_features(
     checkpoint: SnapshotStore,
     report: Report = lambda step, total, value: None,
 ) -> Tensor:
-    """Return the mean that mini-batch training finds from `start`.
+    """Return the mean that mini-batch training finds from `start`, shape (m,).
 
-    Parameters
-    ----------
-    objective : Objective
-        The objective.
-    rows : PackedRows
-        The rows.
-    processes : ProcessGroup
-        The processes that share them.
-    start : Tensor of shape (m,)
-        Where to start.
-    row_count : int
-        Number of all rows.
-    training : FeatureTraining
-        The schedule.
-    checkpoint : SnapshotStore
-        Where the state is saved.
-    report : callable
-        Called after each step with its number, the total number and the running objective per row.
+    `report` gets after each step its number, the total number and the running objective per row.
     """
     state = _Adam(0, start.clone(), torch.zeros_like(start), torch.zeros_like(start), math.nan)
     found = checkpoint.resume(STAGE)

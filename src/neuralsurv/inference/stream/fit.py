@@ -1,11 +1,12 @@
-"""A fit of packed rows, from features to posterior."""
+"""A fit of packed rows, from features to posterior, around one mode or several."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,10 +15,9 @@ from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
 from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.stream.batch_terms import BatchTerms
-from neuralsurv.inference.stream.direction_choice import choose_directions
 from neuralsurv.inference.stream.exact_sweeps import sweep_all_rows
 from neuralsurv.inference.stream.feature_learning import FeatureTraining, Objective, learn_features
-from neuralsurv.inference.stream.kept_directions import KeptDirections
+from neuralsurv.inference.stream.kept_directions import KeptDirections, choose_directions
 from neuralsurv.inference.stream.natural_gradient import take_steps
 from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS, PackedRows, block_order
 from neuralsurv.inference.stream.plan import StreamPlan
@@ -31,7 +31,10 @@ from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import GroupedPrior, PointMass
 from neuralsurv.model.quadrature import RandomLog, Rule, ShiftedLog
+from neuralsurv.posterior.concerns import Concern, concern_fields, few_events, near_ceiling
+from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
+from neuralsurv.posterior.mixture import MixedPosterior
 from neuralsurv.progress import bar
 
 # Random quadrature nodes per row and step of feature learning.
@@ -46,31 +49,16 @@ _MOST_FOR_PAIRS = 12
 
 @dataclass(frozen=True)
 class StreamFit:
-    """A streamed fit around one mode.
+    """A streamed fit around one mode."""
 
-    Attributes
-    ----------
-    posterior : Posterior
-        The posterior; φ is fixed.
-    result : StreamedResult
-        How the inference ended.
-    scales : dict of str to float
-        Scales of the prior by group.
-    latent_share, crowded_share : float
-        Averages over the time at risk: of 1 − σ(g), and of whether the hazard is close to its ceiling.
-    latent_points : float
-        φ times the exposure without hazard.
-    solver : SolverReport
-        Which directions of the weights were kept.
-    """
-
-    posterior: Posterior
-    result: StreamedResult
-    scales: dict[str, float]
+    posterior: Posterior  # φ is fixed
+    result: StreamedResult  # how the inference ended
+    scales: dict[str, float]  # of the prior, by group
+    # Averages over the time at risk: of 1 − σ(g), and of whether the hazard is close to its ceiling.
     latent_share: float
     crowded_share: float
-    latent_points: float
-    solver: SolverReport
+    latent_points: float  # φ times the exposure without hazard
+    solver: SolverReport  # which directions of the weights were kept
 
 
 @dataclass(frozen=True)
@@ -89,39 +77,17 @@ class _Model:
 
 @dataclass(frozen=True)
 class StreamFitter:
-    """Fits packed rows.
+    """Fits packed rows."""
 
-    Attributes
-    ----------
-    rows : PackedRows
-        The rows of all processes.
-    survey : Survey
-        Their totals.
-    covariates : int
-        Encoded covariates.
-    plan : StreamPlan
-        Passes, mini-batches and directions.
-    seed : int
-        Random seed.
-    processes : ProcessGroup
-        The processes of the fit.
-    checkpoint : SnapshotStore
-        Where the state is saved.
-    verbose : bool or "auto"
-        Whether to show progress.
-    label : str
-        Appended to the titles of the progress bars.
-    """
-
-    rows: PackedRows
+    rows: PackedRows  # the rows of all processes
     survey: Survey
-    covariates: int
+    covariates: int  # encoded covariates
     plan: StreamPlan
     seed: int
     processes: ProcessGroup
-    checkpoint: SnapshotStore
+    checkpoint: SnapshotStore  # where the state is saved
     verbose: bool | str | int
-    label: str = ""
+    label: str = ""  # appended to the titles of the progress bars
 
     def fit(self, settings: DefaultSettings) -> StreamFit:
         """Learn features, linearise there, and infer the posterior."""
@@ -267,3 +233,80 @@ def _report(directions: KeptDirections, lost: float) -> SolverReport:
         return SolverReport("streamed", "all directions of the weights are kept", directions.rank, 0.0)
     reason = f"the {directions.rank} directions of {len(directions.prior.unit)} that carry most information"
     return SolverReport("streamed", reason, directions.rank, lost)
+
+
+@dataclass(frozen=True)
+class StreamedModes:
+    """The fits around all modes."""
+
+    fits: tuple[StreamFit, ...]  # the fit around each mode
+    event_weight: float  # sum of the weights of the events
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior, or the mixture of all with equal weights."""
+        first, *others = [fit.posterior for fit in self.fits]
+        return MixedPosterior.of((first, *others)) if others else first
+
+    @property
+    def trace(self) -> np.ndarray:
+        """The ELBO as the fits went on, on average over the modes, which is a bound for the mixture as well."""
+        longest = max(len(fit.result.elbo) for fit in self.fits)
+        # A fit that ended before the others stays at its last value.
+        traces = [np.pad(fit.result.elbo, (0, longest - len(fit.result.elbo)), mode="edge") for fit in self.fits]
+        return np.asarray(np.mean(traces, axis=0))
+
+    def diagnose(self) -> Diagnostics:
+        """Return the diagnostics of all modes as one: averages, and the concerns about any of them."""
+        found = [_diagnose(fit) for fit in self.fits]
+        first = found[0]
+        # Few events concern all modes alike.
+        shared = few_events(self.event_weight)
+        if len(found) == 1:
+            return replace(first, **concern_fields([*shared, *first.concerns]))
+        concerns = [
+            replace(concern, text=f"mode {k}: {concern.text}")
+            for k, each in enumerate(found, 1)
+            for concern in each.concerns
+        ]
+        names = first.scales
+        return replace(
+            first,
+            converged=all(each.converged for each in found),
+            sweeps=sum(each.sweeps for each in found),
+            latent_points=float(np.mean([each.latent_points for each in found])),
+            latent_share=float(np.mean([each.latent_share for each in found])),
+            lost_information=max(each.lost_information for each in found),
+            scales={name: float(np.exp(np.mean([np.log(each.scales[name]) for each in found]))) for name in names},
+            modes=len(found),
+            **concern_fields([*shared, *concerns]),
+        )
+
+
+def _diagnose(fit: StreamFit) -> Diagnostics:
+    return Diagnostics(
+        converged=fit.result.converged,
+        sweeps=len(fit.result.elbo),
+        latent_points=fit.latent_points,
+        latent_share=fit.latent_share,
+        scales=fit.scales,
+        **asdict(fit.solver),
+        **concern_fields([*_about_convergence(fit), *near_ceiling(fit.crowded_share)]),
+    )
+
+
+def _about_convergence(fit: StreamFit) -> list[Concern]:
+    result = fit.result
+    if result.converged:
+        return []
+    if result.moved:
+        text = (
+            f"the natural-gradient steps still moved the mean by {result.moved:.1f} posterior standard deviations in "
+            "the last half pass; raise passes."
+        )
+    else:
+        text = (
+            f"the sweeps stopped after {len(result.elbo)} before reaching their tolerance. Raise max_sweeps, or "
+            "tolerance if that is close enough."
+        )
+    return [Concern("sweeps", text)]

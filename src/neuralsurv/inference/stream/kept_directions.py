@@ -24,48 +24,34 @@ from torch import Tensor
 from neuralsurv.model.points import Points
 from neuralsurv.model.prior import Group, GroupedPrior
 from neuralsurv.model.shared_inputs import times_matrix
+from neuralsurv.solvers.lowrank import low_rank_solver
 from neuralsurv.solvers.primal import cholesky
 from neuralsurv.solvers.rows import Rows
 from neuralsurv.solvers.subspace import SubspaceGaussian
 from neuralsurv.solvers.triangles import squared_lengths
 
+# Up to this many weights all directions are kept.
+KEEP_ALL = 300
+# Information of the tail that may be given up at scale 1 in the rows that the directions are chosen by, in nats.
+_INFORMATION_TOLERANCE = 1e-3
+
 
 @dataclass(frozen=True)
 class Information:
-    """The information of rows about the weights, in units of the shape.
+    """The information of rows about the weights, in units of the shape."""
 
-    Attributes
-    ----------
-    matrix : Tensor of shape (r, r)
-        H.
-    vector : Tensor of shape (r,)
-        b.
-    across : float
-        Σ κ‖R‖², the total information across the directions, at c = 1.
-    """
-
-    matrix: Tensor
-    vector: Tensor
-    across: float
+    matrix: Tensor  # H, shape (r, r)
+    vector: Tensor  # b, shape (r,)
+    across: float  # Σ κ‖R‖², the total information across the directions, at c = 1
 
 
 @dataclass(frozen=True)
 class ReducedGaussian:
-    """A Gaussian over the weights in the directions, in units of the shape.
+    """A Gaussian over the weights in the directions, in units of the shape."""
 
-    Attributes
-    ----------
-    mean : Tensor of shape (r,)
-        Its mean.
-    inverse_factor : Tensor of shape (r, r)
-        L⁻¹, where Λ = L Lᵀ is its precision; zeros for a point mass.
-    across : float
-        c, the variance of the weights across the directions, relative to its shape.
-    """
-
-    mean: Tensor
-    inverse_factor: Tensor
-    across: float
+    mean: Tensor  # shape (r,)
+    inverse_factor: Tensor  # shape (r, r): L⁻¹, where Λ = L Lᵀ is its precision; zeros for a point mass
+    across: float  # c, the variance of the weights across the directions, relative to its shape
 
     def moments(self, reduced: Tensor, remainder: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at points: `reduced` (P, r), `remainder` (P,)."""
@@ -74,25 +60,14 @@ class ReducedGaussian:
 
 @dataclass(frozen=True)
 class KeptDirections:
-    """The directions that are kept.
-
-    Attributes
-    ----------
-    prior : GroupedPrior
-        The groups of weights.
-    basis : Tensor of shape (m, r)
-        V; the identity for the leading weights.
-    leading : int
-        Number of weights, those of the first layer or all, that are kept as they are; the basis mixes the others, which
-        are one group.
-    shape : Tensor of shape (m,)
-        The diagonal of W; 1 for the leading weights.
-    """
+    """The directions that are kept."""
 
     prior: GroupedPrior
-    basis: Tensor
+    basis: Tensor  # shape (m, r): V; the identity for the leading weights
+    # Number of weights, those of the first layer or all, that are kept as they are; the basis mixes the others, which
+    # are one group.
     leading: int
-    shape: Tensor
+    shape: Tensor  # shape (m,): the diagonal of W; 1 for the leading weights
 
     @classmethod
     def all(cls, prior: GroupedPrior) -> KeptDirections:
@@ -159,14 +134,7 @@ class KeptDirections:
     def reduce(self, rows: Rows, points: Points, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return Z (P, r), and the variance that lies across V at c = 1 (P,).
 
-        Parameters
-        ----------
-        rows : Rows of shape (P, m)
-            J.
-        points : Points
-            The points, with the same number of nodes for each row of data, in order.
-        x : Tensor of shape (n, d)
-            Covariates of the rows of data that the points belong to.
+        `rows` is J; each of the rows `x` of the data has the same number of nodes, in order.
         """
         if self.complete:
             dense = rows.dense() / self.prior.unit.sqrt()
@@ -216,3 +184,32 @@ class KeptDirections:
         ratio = q.across / self.tail_variance(log_scales)
         found += self.mass_across * ratio - self.count_across * (1 + math.log(ratio))
         return 0.5 * (found - float(self.shape.log().sum()))
+
+
+def choose_directions(
+    prior: GroupedPrior, leading: int, rows: Rows, importance: Tensor, mode: Tensor, most: int, keep_all: int = KEEP_ALL
+) -> KeptDirections:
+    """Keep all weights if they are few; else the leading ones and the directions of the tail that carry information.
+
+    The weights after the leading ones, those of the first layer, must be one group of the prior. `importance`, shape
+    (P,), approximates the curvatures at the points of `rows`. The direction of the mode itself, where the network is
+    linearised, is always kept: a mean that cannot be as large as the mode would lose what was learned.
+    """
+    size = len(prior.unit)
+    if size <= keep_all or leading >= size:
+        return KeptDirections.all(prior)
+    tail = rows.split()[1]
+    unit = prior.unit[leading:]
+    shape = torch.ones_like(prior.unit)
+    shape[leading:] = 1 / (1 + tail.squares().transposed_times(importance) / unit)
+    width = (unit / shape[leading:]).contiguous()
+    chosen = low_rank_solver(tail, width, importance, tolerance=_INFORMATION_TOLERANCE, most=most).basis
+    own = mode[leading:, None] * width[:, None].sqrt()
+    inner = torch.cat([own, chosen], 1) if bool(own.any()) else chosen
+    orthonormal, triangle = torch.linalg.qr(inner)
+    independent = triangle.diagonal().abs() > 1e-8 * triangle.diagonal().abs().max()
+    kept = orthonormal[:, independent]
+    basis = prior.unit.new_zeros(size, leading + kept.shape[1])
+    basis[:leading, :leading] = torch.eye(leading, dtype=basis.dtype)
+    basis[leading:, leading:] = kept
+    return KeptDirections(prior, basis, leading, shape)

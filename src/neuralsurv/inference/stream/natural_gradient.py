@@ -29,19 +29,7 @@ _STATE = ("sums", "total", "middle", "scales", "trace", "done")
 
 
 def take_steps(problem: StreamedProblem, *, blocks: int, passes: int, seed: int) -> StreamedResult:
-    """Take natural-gradient steps on mini-batches.
-
-    Parameters
-    ----------
-    problem : StreamedProblem
-        The rows and the model.
-    blocks : int
-        Blocks of rows per step.
-    passes : int
-        Passes over the rows, at least 1.
-    seed : int
-        Of the order of the blocks.
-    """
+    """Take natural-gradient steps on mini-batches of blocks, for some passes over the rows."""
     return _Steps(problem, blocks, passes, seed).run()
 
 

@@ -33,16 +33,9 @@ def _cohort(table: Tensor) -> Cohort:
 
 
 class Packer:
-    """Writes chunks of rows.
+    """Writes chunks of rows to a temporary file in a folder, by default the system's.
 
-    Parameters
-    ----------
-    folder : str or None
-        Where the file is made; the system's place for temporary files if None.
-    covariates : int
-        Encoded covariates p.
-    seed : int
-        Rows of a chunk are put into a random order that depends on this and on the number of the chunk.
+    The rows of a chunk are put into a random order that depends on the seed and on the number of the chunk.
     """
 
     def __init__(self, folder: str | None, covariates: int, seed: int) -> None:
@@ -99,23 +92,11 @@ class Packer:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Rows of all processes, of which this one can read its own.
+    """Rows of all processes, of which this one can read its own."""
 
-    Attributes
-    ----------
-    width : int
-        Numbers per row.
-    first : ndarray of shape (blocks,)
-        Where each block starts in the file, in rows; −1 if another process has it.
-    rows : ndarray of shape (blocks,)
-        Rows of each block.
-    file : file object
-        The file.
-    """
-
-    width: int
-    first: np.ndarray
-    rows: np.ndarray
+    width: int  # numbers per row
+    first: np.ndarray  # shape (blocks,): where each block starts in the file, in rows; −1 if another process has it
+    rows: np.ndarray  # rows of each block, shape (blocks,)
     file: IO[bytes]
 
     def close(self) -> None:

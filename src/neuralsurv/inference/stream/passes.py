@@ -10,8 +10,7 @@ import pandas as pd
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
-from neuralsurv.data.stream.batches import CHUNK_ROWS, Chunk, Source, first_chunk_number
-from neuralsurv.data.stream.row_digest import RowDigest
+from neuralsurv.data.stream.batches import CHUNK_ROWS, Chunk, RowDigest, Source, first_chunk_number
 from neuralsurv.data.stream.survey import MomentAccumulator, Survey, SurveyAccumulator, nothing_seen
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.inference.stream.packed_rows import PackedRows, Packer
@@ -23,15 +22,7 @@ Take = Callable[[int, pd.DataFrame, Outcome], None]
 
 @dataclass(frozen=True)
 class OutcomeColumns:
-    """Which columns are the outcome.
-
-    Attributes
-    ----------
-    time, event : str
-        Columns of the outcome.
-    entry, weight : str or None
-        Further ones, where there are any.
-    """
+    """Which columns are the outcome."""
 
     time: str
     event: str
@@ -54,29 +45,13 @@ class OutcomeColumns:
 
 @dataclass(frozen=True)
 class RowStream:
-    """The chunks of a source that belong to this process.
-
-    Attributes
-    ----------
-    source : Source
-        Where rows come from.
-    roles : OutcomeColumns
-        The outcome.
-    columns : list of str or None
-        Columns to read; all if None.
-    processes : ProcessGroup
-        The processes of the fit.
-    own : bool
-        Whether each process has rows of its own, in place of a share of the same ones.
-    verbose : bool or "auto"
-        Whether to show progress.
-    """
+    """The chunks of a source that belong to this process."""
 
     source: Source
     roles: OutcomeColumns
-    columns: list[str] | None
+    columns: list[str] | None  # columns to read; all if None
     processes: ProcessGroup
-    own: bool
+    own: bool  # whether each process has rows of its own, in place of a share of the same ones
     verbose: bool | str | int
 
     def _mine(self, number: int) -> bool:
@@ -85,16 +60,8 @@ class RowStream:
     def _pass(self, title: str, take: Take, before: RowDigest | None = None, number: str = "") -> RowDigest:
         """Go through all rows once, with the other processes, and return the digest of all of them.
 
-        Parameters
-        ----------
-        title : str
-            Title of the progress bar.
-        take : callable
-            Called with the number, the covariates and the outcome of every chunk of this process.
-        before : RowDigest, optional
-            Digest of the first pass; other rows are refused.
-        number : str
-            Which pass it is.
+        `take` gets the number, the covariates and the outcome of every chunk of this process. Rows other than those
+        that the first pass has seen `before` are refused.
         """
         first = first_chunk_number(self.processes.rank) if self.own else 0
         trouble: list[Exception] = []

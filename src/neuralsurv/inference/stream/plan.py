@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from neuralsurv.arguments import one_of, whole_number
 from neuralsurv.errors import InputError
-from neuralsurv.inference.stream.direction_choice import KEEP_ALL
+from neuralsurv.inference.stream.kept_directions import KEEP_ALL
 from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS
 
 METHODS = ("auto", "exact", "mini-batch")
@@ -24,61 +24,32 @@ _DIRECTIONS = 200
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """The plan of a streamed fit.
+    """The plan of a streamed fit."""
 
-    Attributes
-    ----------
-    exact : bool
-        Whether the posterior comes from sweeps over all rows, or from natural-gradient steps on mini-batches.
-    training_passes : int
-        Passes of feature learning; 0 leaves the network at its random draw.
-    passes : int
-        Passes of the natural-gradient steps.
-    training_blocks, blocks : int
-        Blocks of rows in a step of feature learning, and of the posterior.
-    rate : float
-        Largest learning rate of feature learning.
-    directions : int
-        Largest number of directions of the network that the posterior keeps.
-    keep_all : int
-        Up to this many weights, all are kept.
-    """
-
-    exact: bool
-    training_passes: int
-    passes: int
+    exact: bool  # whether the posterior comes from sweeps over all rows, or from natural-gradient steps on mini-batches
+    training_passes: int  # passes of feature learning; 0 leaves the network at its random draw
+    passes: int  # passes of the natural-gradient steps
+    # Blocks of rows in a step of feature learning, and of the posterior.
     training_blocks: int
     blocks: int
-    rate: float
-    directions: int
-    keep_all: int
+    rate: float  # largest learning rate of feature learning
+    directions: int  # largest number of directions of the network that the posterior keeps
+    keep_all: int  # up to this many weights, all are kept
 
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """Options of a streamed fit; None leaves a choice to the number of rows.
+    """Options of a streamed fit; None leaves a choice to the number of rows."""
 
-    Attributes
-    ----------
-    method : {"auto", "exact", "mini-batch"}
-        Sweeps over all rows, or steps on mini-batches.
-    training_passes, passes : int or None
-        Passes of feature learning, and of the natural-gradient steps.
-    batch_size, training_batch_size : int or None
-        Rows per step of either.
-    directions : int or None
-        Largest number of directions of the network that the posterior keeps.
-    modes : int
-        Number of modes of the posterior.
-    """
-
-    method: str
+    method: str  # sweeps over all rows, or steps on mini-batches: "auto", "exact" or "mini-batch"
+    # Passes of feature learning, and of the natural-gradient steps.
     training_passes: int | None
     passes: int | None
+    # Rows per step of either.
     batch_size: int | None
     training_batch_size: int | None
-    directions: int | None
-    modes: int
+    directions: int | None  # largest number of directions of the network that the posterior keeps
+    modes: int  # of the posterior
 
     def check(self) -> None:
         """Refuse invalid options."""

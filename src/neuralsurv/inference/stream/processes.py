@@ -27,14 +27,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes that work on one fit; by default a single one, which has nothing to communicate.
+    """The processes that work on one fit; by default a single one, which has nothing to communicate."""
 
-    Attributes
-    ----------
-    rank, size : int
-        Number of this process, from 0, and of all processes.
-    """
-
+    # Number of this process, from 0, and of all processes.
     rank: int = 0
     size: int = 1
 

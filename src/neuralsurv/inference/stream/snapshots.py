@@ -1,10 +1,9 @@
-"""Snapshots of a long fit, and the interface of the place that they are saved to and resumed from."""
+"""Snapshots of a long fit, and the place that they are saved to and resumed from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,18 +11,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of one stage of a fit.
-
-    Attributes
-    ----------
-    stage : str
-        The stage.
-    tensors : dict of str to Tensor
-        The state; numbers are tensors of no dimension.
-    """
+    """The state of one stage of a fit."""
 
     stage: str
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Tensor]  # the state; numbers are tensors of no dimension
 
     @classmethod
     def of(cls, stage: str, state: object, names: Sequence[str]) -> Snapshot:
@@ -38,35 +29,15 @@ class Snapshot:
             setattr(state, name, tensor.clone() if kind is Tensor else kind(tensor.tolist()))
 
 
-class SnapshotStore(Protocol):
-    """Saves snapshots and returns the last one to a fit that resumes.
+class SnapshotStore:
+    """Saves nothing, for a fit without a checkpoint; `files.checkpoint.Checkpoint` saves to a file."""
 
-    Attributes
-    ----------
-    constants : dict of str to Tensor
-        Results of finished stages, saved with every snapshot.
-    """
-
-    constants: dict[str, Tensor]
+    def __init__(self) -> None:
+        self.constants: dict[str, Tensor] = {}  # results of finished stages, saved with every snapshot
 
     def resume(self, stage: str) -> Snapshot | None:
         """Return the snapshot that this fit resumes from, if it is one of `stage`."""
-        ...
-
-    def save(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
-        """Save a snapshot if one is due, or `now`."""
-        ...
-
-
-class NoCheckpoint:
-    """Saves nothing."""
-
-    def __init__(self) -> None:
-        self.constants: dict[str, Tensor] = {}
-
-    def resume(self, stage: str) -> Snapshot | None:
-        """Return None."""
         return None
 
     def save(self, snapshot: Callable[[], Snapshot], *, now: bool = False) -> None:
-        """Do nothing."""
+        """Save a snapshot if one is due, or `now`."""

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuralsurv.cli.config import config_text, read_config
-from neuralsurv.cli.settings import DataSettings, model_settings
+from neuralsurv.cli.settings import DataSettings, config_text, model_settings, read_config
 from neuralsurv.errors import InputError
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1)

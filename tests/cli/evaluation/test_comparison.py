@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from neuralsurv.cli.evaluation.folds import Fold, fold_tables, make_folds
+from neuralsurv.cli.evaluation.comparison import Fold, fold_tables, make_folds
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
 

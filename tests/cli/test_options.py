@@ -3,7 +3,7 @@ import inspect
 import pytest
 
 from cli.run_command import refused
-from neuralsurv.cli.option_groups import file_options, outcome_options, run_options, with_options
+from neuralsurv.cli.options import file_options, outcome_options, run_options, with_options
 from neuralsurv.cli.settings import DataSettings
 
 

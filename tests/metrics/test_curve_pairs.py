@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from neuralsurv.metrics.dominance import dominance_sums
+from neuralsurv.metrics.curve_pairs import dominance_sums
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5, 64, 1000])

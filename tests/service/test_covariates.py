@@ -4,9 +4,8 @@ import pytest
 
 from neuralsurv.data.features import Encoding
 from neuralsurv.errors import ColumnError
-from neuralsurv.service.covariates import covariates_of
+from neuralsurv.service.covariates import covariates_of, outside_training, people_table
 from neuralsurv.service.openapi import person_schema
-from neuralsurv.service.people_table import outside_training, people_table
 
 
 def fit(**columns):
