@@ -19,6 +19,7 @@ from neuralsurv.data.parts import Layout
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.format import Arrays, Fields, stored_array
 from neuralsurv.model.additive import Additive
+from neuralsurv.model.curves import KERNELS, Curves
 from neuralsurv.model.module_checks import as_device
 from neuralsurv.model.module_network import WAYS, ModuleNetwork
 from neuralsurv.model.neighbourhoods import Neighbourhoods
@@ -89,6 +90,8 @@ class NetworkReader:
             varying=table.flag("varying"),
             pairs="pairs" in table.names() and table.flag("pairs"),
             near=_read_neighbourhoods(own, self.tensors),
+            curves=_read_curves(own, self.tensors),
+            early=_read_early(table),
         )
 
     def _module(self, table: Fields) -> ModuleNetwork:
@@ -149,6 +152,30 @@ def _read_neighbourhoods(covariates: int, tensors: Arrays) -> Neighbourhoods | N
     if not rising or not (relevance > 0).all() or not mix.size:
         raise StorageError("the model file is damaged: values or relevances of the neighbourhoods are out of order.")
     return Neighbourhoods(*(torch.from_numpy(part) for part in parts))
+
+
+def _read_curves(covariates: int, tensors: Arrays) -> Curves | None:
+    if not any(name.startswith("curves_") for name in tensors):
+        return None
+    values = stored_array(tensors, "curves_values", (None, None))
+    ranks = stored_array(tensors, "curves_ranks", values.shape)
+    centres = stored_array(tensors, "curves_centres", (len(values), None))
+    mix = stored_array(tensors, "curves_mix", (KERNELS * centres.size, None))
+    mean = stored_array(tensors, "curves_mean", (mix.shape[1],))
+    which = stored_array(tensors, "curves_which", (len(values),))
+    known = bool(np.isin(which, np.arange(covariates)).all())
+    rising = values.shape[1] > 1 and bool((np.diff(values) >= 0).all())
+    if not known or not rising or not mix.size:
+        raise StorageError("the model file is damaged: covariates or values of the curves are out of order.")
+    parts = (which.astype(np.int64), values, ranks, centres, mix, mean)
+    return Curves(*(torch.from_numpy(part) for part in parts))
+
+
+def _read_early(table: Fields) -> float:
+    early = table.number("early") if "early" in table.names() else 0.0
+    if not 0 <= early <= 1:
+        raise StorageError("the model file is damaged: 'early' is out of range.")
+    return early
 
 
 def _fill(module: nn.Module, names: tuple[str, ...], tensors: Arrays, kind: str) -> None:

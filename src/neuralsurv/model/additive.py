@@ -1,12 +1,16 @@
-r"""A linear path, a time basis and a network, added up.
+r"""A linear path, a time basis, curved effects, products, neighbourhoods and a network, added up.
 
-.. math:: g(t, x) = o + b + w^\top x + c^\top B(t) + v^\top x\,z(t) + \sum_{j<k} u_{jk} x_j x_k
-          + f(z(t), x; \theta_0 + \delta) - f(z(t), x; \theta_0)
+.. math:: g(t, x) = o + b + c^\top B(t) + w^\top x + f(x) + e(t)\,(w'^\top x + f'(x)) + (v^\top x + f''(x))\,z(t)
+          + h(x) + h'(x)\,z(t) + \sum_{j<k} u_{jk} x_j x_k + n(z(t), x; \theta_0 + \delta) - n(z(t), x; \theta_0)
 
-The weights are (w, c, v, u, b, δ). With neighbourhoods, their columns follow those of x in the linear path and in the
-changes. The network f is measured from a random draw :math:`\theta_0`, so that all weights
-at 0 give g = o, the place where the prior is centred; there its Jacobian is rich, which it is not at a weight-space
-mode.
+f are the curves of single covariates, h the neighbourhoods, z the clock, and e is a function of time that is 0 but for
+early times: before the first fifth of the events effects may differ from what they are later, by as much as their own
+size. The network n, which a user may ask for or supply, is measured from a random draw :math:`\theta_0`, so that all
+weights at 0 give g = o, the place where the prior is centred; there its Jacobian is rich, which it is not at a
+weight-space mode.
+
+Without a network g is a sum of products of a function of x and a function of t. `terms` lists them in the order of
+their weights; the bias and the weights of the network follow.
 """
 
 from __future__ import annotations
@@ -14,20 +18,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from neuralsurv.model.curves import Curves
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.model.neighbourhoods import Neighbourhoods
 from neuralsurv.model.network import MLP, FirstLayer, Network, Pullback
 from neuralsurv.model.panels import panels_between
 from neuralsurv.model.time_basis import TimeBasis
+from neuralsurv.names import counted
 from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.rows import LayeredRows, Rows
 
 # How many units of the inner network look at a second input.
 _SECOND_INPUT = 0.5
+# What is added to scaled time before the logarithm of the early function, as a share of the shift of the clock.
+_EARLY_SHIFT = 0.2
+
+
+class Term(NamedTuple):
+    """Neighbouring columns of g: each a feature of x, times one function of time."""
+
+    group: str  # the group of weights with a common scale that they belong to
+    feature: str | None  # the block of features of x; None for columns of time alone
+    factor: str  # the function of time
+    size: int
 
 
 @dataclass(frozen=True)
@@ -53,7 +71,11 @@ class Additive(Network):
     pairs : bool
         Whether there are products of two covariates.
     near : Neighbourhoods or None
-        Units that respond to a neighbourhood, which a large cohort has in place of the network.
+        Units that respond to a neighbourhood.
+    curves : Curves or None
+        Curved effects of single covariates.
+    early : float
+        Scaled time before which effects of covariates may differ from later ones; 0 for never.
     """
 
     covariates: int
@@ -65,36 +87,51 @@ class Additive(Network):
     varying: bool = False
     pairs: bool = False
     near: Neighbourhoods | None = None
+    curves: Curves | None = None
+    early: float = 0.0
 
     @property
     def symmetric(self) -> bool:
         """False: g is centred at the offset."""
         return False
 
-    @property
+    @cached_property
+    def terms(self) -> tuple[Term, ...]:
+        """The columns of the linear path and of time, in the order of their weights."""
+        d = self.covariates
+        curves = 0 if self.curves is None else self.curves.size
+        near = 0 if self.near is None else self.near.size
+        early, varying = self.early > 0, self.varying
+        listed = (
+            Term("covariates", "covariates", "always", d * self.linear),
+            Term("covariates", "covariates", "early", d * (self.linear and early)),
+            Term("curves", "curves", "always", curves),
+            Term("curves", "curves", "early", curves * early),
+            Term("neighbourhoods", "neighbourhoods", "always", near),
+            Term("trend", None, "trend", 1),
+            Term("bumps", None, "bumps", len(self.basis.bumps)),
+            Term("changes", "covariates", "clock", d * varying),
+            Term("changes of curves", "curves", "clock", curves * varying),
+            Term("changes of neighbourhoods", "neighbourhoods", "clock", near * varying),
+            Term("pairs", "pairs", "always", d * (d - 1) // 2 * self.pairs),
+        )
+        return tuple(term for term in listed if term.size)
+
+    @cached_property
+    def groups(self) -> dict[str, slice]:
+        """Where the weights of each group are, but for the bias, which is in none, and the network."""
+        found: dict[str, slice] = {}
+        stop = 0
+        for term in self.terms:
+            start = found[term.group].start if term.group in found else stop
+            stop += term.size
+            found[term.group] = slice(start, stop)
+        return found
+
+    @cached_property
     def linear_size(self) -> int:
-        """Number of weights before those of the network: linear path, time, changes, products, bias."""
-        return self.slopes + self.basis.size + self.changes + self.products + 1
-
-    @property
-    def products(self) -> int:
-        """Number of weights of products of two covariates."""
-        return self.covariates * (self.covariates - 1) // 2 if self.pairs else 0
-
-    @property
-    def reach(self) -> int:
-        """Number of columns of the neighbourhoods."""
-        return 0 if self.near is None else self.near.size
-
-    @property
-    def changes(self) -> int:
-        """Number of weights of effects that change with time."""
-        return self.covariates + self.reach if self.varying else 0
-
-    @property
-    def slopes(self) -> int:
-        """Number of weights of the linear path."""
-        return (self.covariates if self.linear else 0) + self.reach
+        """Number of weights before those of the network: all terms, and the bias."""
+        return sum(term.size for term in self.terms) + 1
 
     @cached_property
     def size(self) -> int:
@@ -112,7 +149,9 @@ class Additive(Network):
         """The architecture of the network, or what there is in its place."""
         if self.inner is not None:
             return self.inner.architecture
-        return "linear" if self.near is None else f"neighbourhoods of {len(self.near.centres)} rows"
+        parts = [] if self.curves is None else [counted(len(self.curves.which), "curve")]
+        parts += [] if self.near is None else [f"neighbourhoods of {counted(len(self.near.centres), 'row')}"]
+        return " and ".join(parts) or "linear"
 
     @property
     def bayesian_share(self) -> str:
@@ -128,18 +167,39 @@ class Additive(Network):
         """Return zeros: the middle of the prior."""
         return torch.zeros(self.size, dtype=torch.float64)
 
-    def columns(self, time: Tensor, x: Tensor) -> Tensor:
-        """Return the columns of the linear path, the time basis and the changing effects at P points."""
+    def features(self, x: Tensor) -> dict[str, Tensor]:
+        """Return the blocks of features of n rows of covariates, each of shape (n, size)."""
         x = x[:, : self.covariates]
-        near = [] if self.near is None else [self.near.columns(x)]
-        parts = [x, *near] if self.linear else near
-        parts = [*parts, self.basis.columns(time)]
-        if self.varying:
-            clock = self.basis.clock(time)[:, None]
-            parts += [part * clock for part in (x, *near)]
+        found = {"covariates": x}
+        if self.curves is not None:
+            found["curves"] = self.curves.columns(x)
+        if self.near is not None:
+            found["neighbourhoods"] = self.near.columns(x)
         if self.pairs:
             one, other = torch.triu_indices(self.covariates, self.covariates, 1)
-            parts.append(x[:, one] * x[:, other])
+            found["pairs"] = x[:, one] * x[:, other]
+        return found
+
+    def factors(self, time: Tensor) -> dict[str, Tensor]:
+        """Return the functions of time at P scaled times, each of shape (P, 1), the bumps (P, bumps)."""
+        basis = self.basis.columns(time)
+        found = {"always": torch.ones_like(basis[:, :1]), "clock": basis[:, :1], "trend": basis[:, :1]}
+        found["bumps"] = basis[:, 1:]
+        if self.early > 0:
+            since = time[:, None] + _EARLY_SHIFT * self.basis.shift
+            found["early"] = torch.log(since / (since + self.early))
+        return found
+
+    def columns(self, time: Tensor, x: Tensor) -> Tensor:
+        """Return the columns of all terms at P points; features of points of a row that follow each other come once."""
+        fresh = torch.ones(len(x), dtype=torch.bool)
+        fresh[1:] = (x[1:] != x[:-1]).any(1)
+        features, factors = self.features(x[fresh]), self.factors(time)
+        row = fresh.cumsum(0) - 1
+        parts = [
+            factors[term.factor] if term.feature is None else features[term.feature][row] * factors[term.factor]
+            for term in self.terms
+        ]
         return torch.cat(parts, 1)
 
     def _cut(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -194,6 +254,7 @@ class Additive(Network):
             "linear": self.linear,
             "varying": self.varying,
             "pairs": self.pairs,
+            "early": self.early,
             "inner": None if inner is None else inner.values,
             "time": {
                 "shift": basis.shift,
@@ -204,8 +265,9 @@ class Additive(Network):
             },
         }
         arrays = {"origin": self.origin, **({} if inner is None else inner.arrays)}
-        if self.near is not None:
-            arrays |= {f"near_{field.name}": getattr(self.near, field.name) for field in fields(self.near)}
+        for name, layer in (("near", self.near), ("curves", self.curves)):
+            if layer is not None:
+                arrays |= {f"{name}_{field.name}": getattr(layer, field.name).double() for field in fields(layer)}
         return Description(table, arrays)
 
 

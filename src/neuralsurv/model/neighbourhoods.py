@@ -63,27 +63,33 @@ class Neighbourhoods:
         """Number of columns r."""
         return self.mix.shape[1]
 
-    def scores(self, x: Tensor) -> Tensor:
-        """Return the rank scores of n rows, shape (n, d): mean 0 and variance 1 over the training rows."""
-        ranks = torch.empty_like(x)
-        for j, (values, known) in enumerate(zip(self.values, self.ranks, strict=True)):
-            above = torch.searchsorted(values, x[:, j].contiguous()).clamp(1, len(values) - 1)
-            low, high = values[above - 1], values[above]
-            width = torch.where(high > low, high - low, torch.ones_like(low))
-            share = torch.where(high > low, (x[:, j] - low) / width, torch.ones_like(low)).clamp(0, 1)
-            ranks[:, j] = torch.lerp(known[above - 1], known[above], share)
-        return (ranks - 0.5) / _UNIFORM_SPREAD
-
     def columns(self, x: Tensor) -> Tensor:
-        """Return the columns at P points, shape (P, r); points of a row that follow each other are computed once."""
-        x = x[:, : len(self.relevance)]
-        fresh = torch.ones(len(x), dtype=torch.bool)
-        fresh[1:] = (x[1:] != x[:-1]).any(1)
-        distinct = x[fresh]
-        out = x.new_empty(len(distinct), self.size)
-        for part in row_slices(len(distinct), len(self.centres), CACHE_NUMBERS):
-            out[part] = proximity(self.scores(distinct[part]), self.centres, self.relevance) @ self.mix - self.mean
-        return out[fresh.cumsum(0) - 1]
+        """Return the columns of n rows of covariates, shape (n, r)."""
+        out = x.new_empty(len(x), self.size)
+        for part in row_slices(len(x), len(self.centres), CACHE_NUMBERS):
+            scores = rank_scores(self.values, self.ranks, x[part])
+            out[part] = proximity(scores, self.centres, self.relevance) @ self.mix - self.mean
+        return out
+
+
+def rank_scores(values: Tensor, ranks: Tensor, x: Tensor) -> Tensor:
+    """Return the rank scores of n rows, shape (n, d): mean 0 and variance 1 over the training rows.
+
+    `values` and `ranks`, shape (d, q), are those of :class:`Neighbourhoods`.
+    """
+    return (rank_of(values, ranks, x) - 0.5) / _UNIFORM_SPREAD
+
+
+def rank_of(values: Tensor, ranks: Tensor, x: Tensor) -> Tensor:
+    """Return the ranks of n rows among the training rows, between 0 and 1, shape (n, d)."""
+    found = torch.empty_like(x)
+    for j, (known, rank) in enumerate(zip(values, ranks, strict=True)):
+        above = torch.searchsorted(known, x[:, j].contiguous()).clamp(1, len(known) - 1)
+        low, high = known[above - 1], known[above]
+        width = torch.where(high > low, high - low, torch.ones_like(low))
+        share = torch.where(high > low, (x[:, j] - low) / width, torch.ones_like(low)).clamp(0, 1)
+        found[:, j] = torch.lerp(rank[above - 1], rank[above], share)
+    return found
 
 
 def proximity(scores: Tensor, centres: Tensor, relevance: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -37,6 +38,13 @@ class GroupedSolver:
     reduced: Tensor  # rows, whitened at scale 1, in that basis, shape (P, r)
     remainder: Tensor  # prior variance of each block across the basis, at scale 1, shape (P, B)
     blocks: tuple[Block, ...]  # in the order of their weights
+    name: ClassVar[str] = "low-rank"
+    reason: ClassVar[str] = "rows are reduced once for all scales of the prior"
+
+    @property
+    def rank(self) -> int:
+        """Number of directions that are kept."""
+        return self.basis.shape[1]
 
     def at(self, multipliers: Tensor) -> LowRankSolver:
         """Return the solver for scales (m,), which must be one number over each block that was reduced."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -10,10 +11,23 @@ from torch import Tensor
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.default.footprint import require_default
 from neuralsurv.inference.default.module_training import ModuleTraining
-from neuralsurv.inference.default.neighbourhood_choice import choose_neighbourhoods
-from neuralsurv.inference.default.scales import Evidence, Report, Search, Setting, find_top, settings_around
+from neuralsurv.inference.default.scales import (
+    Evidence,
+    Report,
+    ScaledSolver,
+    Search,
+    Setting,
+    find_top,
+    settings_around,
+)
 from neuralsurv.inference.default.settings import DefaultSettings
-from neuralsurv.inference.default.structure import build_network, build_prior, prior_spread, train_module
+from neuralsurv.inference.default.structure import (
+    build_network,
+    build_prior,
+    place_units,
+    prior_spread,
+    train_module,
+)
 from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.additive import Additive
@@ -31,21 +45,22 @@ from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
 from neuralsurv.solvers.rows import DenseRows, LayeredRows, Rows
+from neuralsurv.solvers.separable import SeparableScales, SeparableTerm, separable_scales
 
 # Information of the products, and of the network, that may be given up at scale 1, in nats, and the most directions of
 # each that are kept.
 _INFORMATION_TOLERANCE = 0.1
 _MOST_DIRECTIONS = 200
+_REDUCED = ("curves", "neighbourhoods", "changes of curves", "changes of neighbourhoods", "pairs")
 # With millions of weights fewer directions are kept: together they hold at most this many numbers (1 GiB).
 _MOST_NUMBERS_OF_DIRECTIONS = 2**27
 _FEWEST_DIRECTIONS = 32
-# With a number of rows in this range, and at most this many encoded covariates, neighbourhoods replace the network.
-_ROWS_FOR_NEIGHBOURHOODS = (2000, 50_000)
-_COVARIATES_FOR_NEIGHBOURHOODS = 64
 # With at least twice this many rows, the scales are found from every k-th of them: they hardly depend on the rest.
-_ROWS_TO_SEARCH = 1000
+_ROWS_TO_SEARCH = 2000
 # With more rows than this the scales are known well enough not to be averaged over.
-_ROWS_TO_AVERAGE = 1000
+_ROWS_TO_AVERAGE = 4000
+# Log scale that the search starts from at least: where a scale is next to 0, the evidence hardly depends on it.
+_LEAST_START = math.log(0.1)
 # Information that the omitted directions may carry before the user is warned, in nats.
 _LOST_INFORMATION = 0.5
 
@@ -195,26 +210,18 @@ def reduce_rows(
     tolerance: float = _INFORMATION_TOLERANCE,
     most: int = _MOST_DIRECTIONS,
 ) -> GroupedSolver:
-    """Keep the linear path, and reduce products and network to the directions that carry information.
+    """Keep the linear path, and reduce curves, neighbourhoods, products and network to what carries information.
 
     A group of the linear path with more weights than there are points is reduced as well.
     """
     linear = lead.dense()
-    last = network.linear_size - 1
-    first = last - network.products
     parts: list[tuple[Rows, bool]] = []
     done = 0
-    for group in prior.groups:
-        if group.stop <= first and group.stop - group.start > len(linear):
-            parts += [
-                (DenseRows(linear[:, done : group.start]), True),
-                (DenseRows(linear[:, group.start : group.stop]), False),
-            ]
-            done = group.stop
-    parts.append((DenseRows(linear[:, done:first]), True))
-    if network.products:
-        parts.append((DenseRows(linear[:, first:last]), False))
-    parts.append((DenseRows(linear[:, last:]), True))
+    for name, place in network.groups.items():
+        if name in _REDUCED or place.stop - place.start > len(linear):
+            parts += [(DenseRows(linear[:, done : place.start]), True), (DenseRows(linear[:, place]), False)]
+            done = place.stop
+    parts.append((DenseRows(linear[:, done:]), True))
     if tail is not None:
         parts.append((tail, False))
     return grouped_solver(parts, prior.unit, importance, tolerance=tolerance, most=_most_directions(network.size, most))
@@ -250,14 +257,11 @@ def fit_default(
     training : ModuleTraining, optional
         How `module` is trained before it is linearised.
     """
-    near = None
-    fewest, most = _ROWS_FOR_NEIGHBOURHOODS
-    suits = fewest <= len(cohort) <= most and 0 < cohort.covariates <= _COVARIATES_FOR_NEIGHBOURHOODS
-    if settings.neighbourhoods and module is None and suits:
-        near = choose_neighbourhoods(cohort, count=settings.neighbourhoods, seed=seed, verbose=verbose)
-    network = build_network(cohort.event_time, cohort.event_weight, cohort.covariates, settings, seed, module, near)
-    kept = _most_directions(network.size) if near is None else network.size
-    require_default(cohort, settings, linear=network.linear_size, weights=network.size, kept=kept)
+    if module is not None or settings.random_network:
+        network = build_network(cohort.event_time, cohort.event_weight, cohort.covariates, settings, seed, module)
+    else:
+        network = place_units(cohort, settings, verbose)
+    require_default(cohort, settings, network, kept=_most_directions(network.size))
     # The crude rate of events; the bias of g makes up for what it misses.
     phi = float(cohort.event_weight.sum()) / cohort.exposure
     likelihood = _likelihood(cohort, network, settings)
@@ -271,10 +275,10 @@ def fit_default(
     some = slice(None, None, step) if step > 1 and bool(cohort.event[::step].any()) else slice(None)
     part = likelihood if step <= 1 else _likelihood(cohort.take(some), network, settings)
     first = _evidence(part, phi, prior, theta_star, settings)
-    with threads_for(len(part.points) * first.solver.reduced.shape[1]):
-        search = _search(first, prior.medians, verbose, "scales of the prior")
+    with threads_for(len(part.points) * first.solver.rank):
+        search = _search(first, prior.medians.clamp_min(_LEAST_START), verbose, "scales of the prior")
     evidence = first if part is likelihood else _evidence(likelihood, phi, prior, theta_star, settings)
-    with threads_for(len(likelihood.points) * evidence.solver.reduced.shape[1]):
+    with threads_for(len(likelihood.points) * evidence.solver.rank):
         if evidence is not first:
             top = evidence.at(search.top.log_scales)
             search = Search(top, (top.score,), search.interrupted)
@@ -300,7 +304,7 @@ def fit_default(
         theta = MixtureGaussian(tuple(shares), tuple(setting.state.theta for setting in averaged))
     solver = evidence.solver
     lost = solver.at(prior.multipliers(top.log_scales)).lost_information(top.state.curvature)
-    report = SolverReport("low-rank", "rows are reduced once for all scales of the prior", solver.basis.shape[1], lost)
+    report = SolverReport(solver.name, solver.reason, solver.rank, lost)
     return DefaultFit(
         phi=PointMass(phi),
         theta=theta,
@@ -335,15 +339,21 @@ def _search(evidence: Evidence, start: Tensor, verbose: bool | str | int, title:
 def _evidence(
     likelihood: AdditiveLikelihood, phi: float, prior: GroupedPrior, theta_star: Tensor, settings: DefaultSettings
 ) -> Evidence:
-    """Linearise the network and reduce its rows."""
+    """Linearise the network; without one the rows are separable, else they are reduced."""
     points, network = likelihood.points, likelihood.network
-    with threads_for(len(points) * network.size):
-        lead, tail = network.rows_by_part(theta_star, points.time, likelihood.point_x)
-        rows = lead if tail is None else tail.after(lead)
-        offset = network.value(theta_star, points.time, likelihood.point_x) - rows.times(theta_star)
-        # At the centre of the prior every unit of exposure carries about the crude rate of information.
-        importance = torch.cat([torch.zeros(points.events, dtype=torch.float64), phi * points.weight[points.events :]])
-        solver = reduce_rows(lead, tail, network, prior, importance)
+    solver: ScaledSolver
+    if network.inner is None:
+        solver = _separable(likelihood, prior.unit)
+        offset = torch.full_like(points.time, network.offset)
+    else:
+        with threads_for(len(points) * network.size):
+            lead, tail = network.rows_by_part(theta_star, points.time, likelihood.point_x)
+            rows = lead if tail is None else tail.after(lead)
+            offset = network.value(theta_star, points.time, likelihood.point_x) - rows.times(theta_star)
+            # At the centre of the prior every unit of exposure carries about the crude rate of information.
+            mass = phi * points.weight[points.events :]
+            importance = torch.cat([torch.zeros(points.events, dtype=torch.float64), mass])
+            solver = reduce_rows(lead, tail, network, prior, importance)
     return Evidence(
         likelihood=likelihood,
         phi=phi,
@@ -356,3 +366,16 @@ def _evidence(
         bounded=settings.ablation.curvature == "polya-gamma",
         hyper_priors=settings.ablation.hyper_priors,
     )
+
+
+def _separable(likelihood: AdditiveLikelihood, unit: Tensor) -> SeparableScales:
+    network, points = likelihood.network, likelihood.points
+    features, factors = network.features(likelihood.x), network.factors(points.time)
+    terms = [
+        SeparableTerm(None, factors[term.factor])
+        if term.feature is None
+        else SeparableTerm(features[term.feature], factors[term.factor].squeeze(1))
+        for term in network.terms
+    ]
+    bias = SeparableTerm(None, torch.ones_like(points.time)[:, None])
+    return separable_scales(points.row, [*terms, bias], unit)

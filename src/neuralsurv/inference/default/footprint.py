@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import torch
+
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.footprint import BYTES, VECTORS, file_bytes, largest_block, require_fit
+from neuralsurv.model.additive import Additive
 from neuralsurv.model.network import MLP
 
-# What the default model does by the size of a table; see `neuralsurv.inference.default.fit`.
+# What the default model does by the size of a table; see `neuralsurv.inference.default.fit` and its choices of units.
 _MOST_DIRECTIONS = 200
-_ROWS_WITHOUT_NETWORK = 2000
 _COVARIATES_WITHOUT_PRODUCTS = 64
 _ROWS_AVERAGED = 1000
 # Settings of the prior's scales that a posterior is averaged over, about.
-_SETTINGS = 30
+_SETTINGS = 17
 
 
 def default_bytes(points: int, covariates: int, linear: int, hidden: tuple[int, ...], weights: int, kept: int) -> float:
@@ -41,10 +43,21 @@ def default_bytes(points: int, covariates: int, linear: int, hidden: tuple[int, 
     return BYTES * (numbers + 2.0 * weights * rank + largest_block(points, weights))
 
 
-def require_default(cohort: Cohort, settings: DefaultSettings, *, linear: int, weights: int, kept: int) -> None:
-    """Refuse a fit that does not fit into memory; sizes as in `default_bytes`."""
+def separable_bytes(points: int, rows: int, network: Additive) -> float:
+    """Return the peak memory of a fit without a network, in bytes."""
+    functions = len(network.factors(torch.ones(1, dtype=torch.float64))) + network.basis.size
+    # Features of the rows, and as much again for a product with each; the matrix of the columns, its factor and inverse.
+    return BYTES * (points * float(functions + VECTORS) + 4.0 * rows * network.size + 6.0 * network.size**2)
+
+
+def require_default(cohort: Cohort, settings: DefaultSettings, network: Additive, *, kept: int) -> None:
+    """Refuse a fit that does not fit into memory; `kept` as in `default_bytes`."""
     points = int(cohort.event.sum()) + len(cohort) * settings.quadrature_points
-    needed = default_bytes(points, cohort.covariates, linear, settings.hidden, weights, kept)
+    if network.inner is None:
+        needed = separable_bytes(points, len(cohort), network)
+    else:
+        linear, weights = network.linear_size, network.size
+        needed = default_bytes(points, cohort.covariates, linear, settings.hidden, weights, kept)
     require_fit(needed, points, len(cohort))
 
 
@@ -53,12 +66,13 @@ def default_file_bytes(rows: int, events: int, covariates: int, settings: Defaul
     points = events + rows * settings.quadrature_points
     few = covariates < _COVARIATES_WITHOUT_PRODUCTS
     averaged = _SETTINGS if settings.average and rows <= _ROWS_AVERAGED else 1
-    if settings.neighbourhoods and few and rows >= _ROWS_WITHOUT_NETWORK:
-        linear = 2 * (covariates + settings.neighbourhoods)
-        sizes = {"linear": linear, "linear_directions": linear, "settings": averaged}
+    products = covariates * (covariates - 1) // 2 if settings.ablation.pairs and few else 0
+    if not settings.random_network:
+        units = min(rows, _MOST_DIRECTIONS)
+        linear = 3 * covariates + products + 2 * units + (2 * units if settings.neighbourhoods and few else 0)
+        sizes = {"linear": linear, "linear_directions": min(linear, 3 * rows + products), "settings": averaged}
         return file_bytes(rows, covariates, settings.hidden, 0, 0, **sizes)
     weights = MLP(covariates, settings.hidden, settings.activation).size
-    products = covariates * (covariates - 1) // 2 if settings.ablation.pairs and few else 0
     # All of the linear path is kept where there are fewer columns than points.
     each = covariates if covariates <= points else min(rows, _MOST_DIRECTIONS)
     return file_bytes(

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from neuralsurv.data.cohort import Cohort
-from neuralsurv.model.neighbourhoods import Neighbourhoods, proximity
+from neuralsurv.model.neighbourhoods import Neighbourhoods, proximity, rank_scores
 from neuralsurv.progress import bar
 
 # The ranks of a covariate with more distinct values than this are interpolated between this many of them.
 _MOST_VALUES = 256
 # Rows and centres of the search for the relevances, and the most numbers that their distances may take.
-_ROWS, _CENTRES = 4000, 250
+_ROWS, _CENTRES = 2000, 200
 _MOST_NUMBERS = 2**25
 # Spreads (of the logarithm) of relevances and variance around their medians, and the median of the variance. With the
 # median relevance, 1/d, two rows are at a distance of about 1.
@@ -36,51 +36,63 @@ _MOST_STEPS = 60
 _MOST_COLUMNS = 200
 _LEAST_SHARE = 1e-6
 _JITTER = 1e-6
+# Share of the information of all combinations that those which are left out may carry.
+_LEFT_OUT = 0.05
+# How far a logarithm may move from its median, in spreads.
+_FARTHEST = 4.0
 
 Report = Callable[[int, float], None]
 
 
-def choose_neighbourhoods(
-    cohort: Cohort, *, count: int, seed: int, verbose: bool | str | int = False
-) -> Neighbourhoods:
+def choose_neighbourhoods(cohort: Cohort, *, count: int, verbose: bool | str | int = False) -> Neighbourhoods:
     """Choose the neighbourhoods for a cohort.
+
+    Rows and centres are every k-th row in the canonical order, which has nothing to do with the covariates: nothing is
+    left to chance.
 
     Parameters
     ----------
     cohort : Cohort
-        The training rows.
+        The training rows, sorted by time.
     count : int
         Number of units M, at most.
-    seed : int
-        Seed of the choice of rows and centres.
     verbose : bool or "auto"
         Whether to show progress.
     """
     x, weight = cohort.x, cohort.weight
-    generator = torch.Generator().manual_seed(seed)
-    values, ranks = _rank_tables(x, weight)
-    none = x.new_zeros(0)
-    plain = Neighbourhoods(values, ranks, none, none, none.reshape(0, 0), none)
-    scores = plain.scores(x)
-    order = torch.randperm(len(x), generator=generator)
-    rows = order[: min(_ROWS, max(_CENTRES, _MOST_NUMBERS // (_CENTRES * x.shape[1])))]
+    values, ranks = rank_tables(x, weight)
+    scores = rank_scores(values, ranks, x)
     expected = weight * cumulative_hazard(cohort)
     surplus = torch.where(cohort.event, weight, torch.zeros_like(weight)) - expected
-    again = torch.randperm(len(x), generator=generator)
+    rows = every_kth(len(x), min(_ROWS, max(_CENTRES, _MOST_NUMBERS // (_CENTRES * x.shape[1]))))
     with bar("relevance of the covariates", None, verbose) as advance:
         relevance = find_relevance(
             scores[rows],
-            scores[again[:_CENTRES]],
+            scores[every_kth(len(x), _CENTRES)],
             surplus[rows],
             expected[rows],
             lambda step, evidence: advance(step, f"step {step}, log evidence {evidence:.3f}"),
         )
-    centres = scores[torch.randperm(len(x), generator=generator)[:count]]
-    mix, mean = _combinations(scores, centres, relevance, weight)
+    centres = scores[every_kth(len(x), count)]
+    mix, mean = _combinations(scores, centres, relevance, weight, expected)
     return Neighbourhoods(values, ranks, centres, relevance, mix, mean)
 
 
-def _rank_tables(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def every_kth(rows: int, count: int) -> Tensor:
+    """Return `count` places that are spread evenly over the rows, or all of them.
+
+    Examples
+    --------
+    >>> from neuralsurv.inference.default.neighbourhood_choice import every_kth
+    >>> every_kth(6, 3).tolist(), every_kth(2, 3).tolist()
+    ([1, 3, 5], [0, 1])
+    """
+    if rows <= count:
+        return torch.arange(rows)
+    return ((torch.arange(count, dtype=torch.float64) + 0.5) * rows / count).long()
+
+
+def rank_tables(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return values of every column and their ranks: the middle of the jump of its distribution function."""
     tables = []
     for column in x.T:
@@ -171,20 +183,31 @@ def find_relevance(
         report(next(steps), -float(intermediate_result.fun))
 
     options = {"maxiter": _MOST_STEPS, "ftol": 1e-6}
+    bounds = [(float(middle - _FARTHEST * _SPREAD), float(middle + _FARTHEST * _SPREAD)) for middle in start]
     found = scipy.optimize.minimize(
-        loss, start.numpy(), jac=True, method="L-BFGS-B", options=options, callback=after_step
+        loss, start.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=after_step
     )
     return torch.from_numpy(np.asarray(found.x[:d])).exp()
 
 
-def _combinations(scores: Tensor, centres: Tensor, relevance: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the combinations of units with independent weights, scaled to a mean variance of 1, and their means."""
+def _combinations(
+    scores: Tensor, centres: Tensor, relevance: Tensor, weight: Tensor, expected: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the combinations of units with independent weights, scaled to a mean variance of 1, and their means.
+
+    Combinations about which the rows tell next to nothing are left out.
+    """
     values, vectors = torch.linalg.eigh(proximity(centres, centres, relevance))
     kept = min(_MOST_COLUMNS, int((values > _LEAST_SHARE * values[-1]).sum()))
-    mix = (vectors[:, -kept:] / values[-kept:].sqrt()).flip(1)
+    mix = vectors[:, -kept:] / values[-kept:].sqrt()
     share = weight / weight.sum()
     plain = proximity(scores, centres, relevance) @ mix
     mean = share @ plain
     spread = float((share @ (plain - mean).square()).sum().sqrt())
+    roots = (plain - mean) * (expected.clamp_min(0).sqrt() / spread)[:, None]
+    information, turned = torch.linalg.eigh(roots.T @ roots)
+    total = information.clamp_min(0).cumsum(0)
+    dropped = int((total <= _LEFT_OUT * total[-1]).sum())
     # In the layout that a file gives back: products must be the same to the last bit.
-    return (mix / spread).contiguous(), mean / spread
+    turned = turned[:, min(dropped, kept - 1) :].flip(1) / spread
+    return (mix @ turned).contiguous(), mean @ turned

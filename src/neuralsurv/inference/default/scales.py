@@ -5,17 +5,17 @@ Its gradient needs no further fit: whitened weights z = θ/s enter through the d
 
 .. math:: \frac{\partial\,\mathrm{ELBO}}{\partial\log s_k} = \sum_{j \in k}\left(\mathrm{E}z_j^2 - 1\right).
 
-A quasi-Newton search finds the top. Around it, a central composite design (a centre, corners and axis points of a
-sphere in the coordinates in which the log posterior is round) gives settings to average over: exact for a Gaussian in
-its mean and covariance, corrected by the ratio of the two densities where the posterior is not one.
+A quasi-Newton search finds the top. Around it, a design of a centre and points on the axes of the coordinates in which
+the log posterior is round gives settings to average over: exact for a Gaussian in its mean and covariance, corrected by
+the ratio of the two densities where the posterior is not one.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from torch import Tensor
 from neuralsurv.inference.default.expectations import Ascent, GaussianInfo, GaussianState
 from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.prior import GroupedPrior
-from neuralsurv.solvers.grouped import GroupedSolver
+from neuralsurv.solvers.interface import Solver
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
 # The search stops when a step gains less than this many nats; steps of a log scale are no longer than this.
@@ -31,6 +31,8 @@ _ENOUGH = 0.02
 _LONGEST_STEP = 1.0
 _MOST_STEPS = 30
 _SHORTEST = 0.1
+# The climb of a setting to average over stops at this gain: it changes the weight of the setting by no more.
+_CLOSE_ENOUGH = 0.05
 # Step of the differences that give the curvature at the top, in log scales.
 _DIFFERENCE = 0.1
 # Radius of the design, in standard deviations times the root of the number of scales; above 1, or the centre would
@@ -38,6 +40,39 @@ _DIFFERENCE = 0.1
 _RADIUS = 1.1
 
 Report = Callable[[int, float], None]
+
+
+class SettingSolver(Solver[SubspaceGaussian], Protocol):
+    """A solver for given scales."""
+
+    @property
+    def precision(self) -> Tensor:
+        """Diagonal of the prior precision, shape (m,)."""
+
+    def lost_information(self, curvature: Tensor) -> float:
+        """Return the information, in nats, that the solver leaves out at these curvatures (P,)."""
+
+
+class ScaledSolver(Protocol):
+    """Solvers of the same rows for any scales of the prior."""
+
+    @property
+    def name(self) -> str:
+        """What kind of solver it is."""
+
+    @property
+    def reason(self) -> str:
+        """Why it suits."""
+
+    @property
+    def rank(self) -> int:
+        """Number of directions r."""
+
+    def at(self, multipliers: Tensor) -> SettingSolver:
+        """Return the solver for scales (m,)."""
+
+    def directions(self, start: int, stop: int) -> slice | Tensor:
+        """Return the directions of the weights of a group."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +108,8 @@ class Evidence:
     ----------
     likelihood, phi, offset
         As in `Ascent`.
-    solver : GroupedSolver
-        The reduced rows.
+    solver : ScaledSolver
+        The rows, for any scales.
     prior : GroupedPrior
         The groups of weights and the hyper-prior of their scales.
     tolerance, most : float, int
@@ -88,7 +123,7 @@ class Evidence:
     likelihood: Likelihood
     phi: float
     offset: Tensor
-    solver: GroupedSolver
+    solver: ScaledSolver
     prior: GroupedPrior
     tolerance: float
     most: int
@@ -96,13 +131,18 @@ class Evidence:
     bounded: bool = False
     hyper_priors: bool = True
 
-    def at(self, log_scales: Tensor, warm: GaussianState[SubspaceGaussian] | None = None) -> Setting:
-        """Return the best q(theta) for these scales, climbing from where another setting ended."""
+    def at(
+        self, log_scales: Tensor, warm: GaussianState[SubspaceGaussian] | None = None, *, enough: float = 0.0
+    ) -> Setting:
+        """Return the best q(theta) for these scales, climbing from where another setting ended.
+
+        The climb stops at a gain of `enough` nats where that is more than the tolerance.
+        """
         multipliers = self.prior.multipliers(log_scales)
         solver = self.solver.at(multipliers)
         ascent = Ascent(self.likelihood, self.phi, self.offset, solver, solver.precision, self.fisher, self.bounded)
         first = ascent.start() if warm is None else ascent.state(warm.curvature, warm.slope)
-        state, info = ascent.climb(first, tolerance=self.tolerance, most=self.most)
+        state, info = ascent.climb(first, tolerance=max(self.tolerance, enough), most=self.most)
         gradient = self._gradient(state.theta)
         score = state.elbo
         if self.hyper_priors:
@@ -178,30 +218,24 @@ def _updated(inverse_hessian: Tensor, step: Tensor, change: Tensor) -> Tensor:
     return left @ inverse_hessian @ left.T + torch.outer(step, step) / product
 
 
-def central_composite_design(count: int) -> tuple[Tensor, Tensor]:
-    """Return the points (n, count) of a central composite design and their weights for a standard Gaussian.
+def axis_design(count: int) -> tuple[Tensor, Tensor]:
+    """Return the points (2·count + 1, count) of a design on the axes and their weights for a standard Gaussian.
 
-    With a weight of 1 − 1/f² at the centre and the rest spread evenly over a sphere of radius f√count, the weighted
-    points have the mean and the covariance of the Gaussian.
+    With a weight of 1 − 1/f² at the centre and the rest spread evenly over the points at a distance of f√count on the
+    axes, the weighted points have the mean and the covariance of the Gaussian.
 
     Examples
     --------
-    >>> from neuralsurv.inference.default.scales import central_composite_design
-    >>> points, weights = central_composite_design(2)
+    >>> from neuralsurv.inference.default.scales import axis_design
+    >>> points, weights = axis_design(2)
     >>> tuple(points.shape), round(float(weights.sum()), 9)
-    ((9, 2), 1.0)
+    ((5, 2), 1.0)
     """
-    corners = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=count)), dtype=torch.float64)
-    if count > 3:
-        # A part of the corners will do: their moments up to the third are the same.
-        corners = corners[corners[:, : 4 if count > 5 else count].prod(1) > 0]
-    if count > 5:
-        corners = corners[corners[:, 2:].prod(1) > 0]
-    axes = torch.eye(count, dtype=torch.float64) * math.sqrt(count)
-    sphere = torch.cat([corners, axes, -axes]) * _RADIUS
-    weights = torch.full((len(sphere) + 1,), 1 / (len(sphere) * _RADIUS**2), dtype=torch.float64)
+    axes = torch.eye(count, dtype=torch.float64) * math.sqrt(count) * _RADIUS
+    points = torch.cat([axes.new_zeros(1, count), axes, -axes])
+    weights = torch.full((len(points),), 1 / (2 * count * _RADIUS**2), dtype=torch.float64)
     weights[0] = 1 - 1 / _RADIUS**2
-    return torch.cat([sphere.new_zeros(1, count), sphere]), weights
+    return points, weights
 
 
 def settings_around(
@@ -222,10 +256,10 @@ def settings_around(
     values, vectors = torch.linalg.eigh((hessian + hessian.T) / 2)
     flattest = float(evidence.prior.spreads.max()) ** -2
     axes = vectors / values.clamp_min(flattest).sqrt()
-    points, weights = central_composite_design(count)
+    points, weights = axis_design(count)
     settings, logs = [top], [math.log(float(weights[0]))]
     for number, (point, weight) in enumerate(zip(points[1:], weights[1:], strict=True), 1):
-        setting = evidence.at(top.log_scales + axes @ point, top.state)
+        setting = evidence.at(top.log_scales + axes @ point, top.state, enough=_CLOSE_ENOUGH)
         settings.append(setting)
         logs.append(math.log(float(weight)) + setting.score - top.score + 0.5 * float(point @ point))
         report(number, setting.score)

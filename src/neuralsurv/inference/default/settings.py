@@ -26,6 +26,10 @@ class Ablation:
         Whether every covariate of the linear path has a scale of its own.
     relinearise : int
         How often, at most, the network is linearised again at the posterior mean; each must raise the score.
+    curves : bool
+        Whether there are curved effects of single covariates.
+    early : bool
+        Whether effects may differ at early times.
     curvature : {"exact", "fisher", "polya-gamma"}
         Curvature of a point: minus the expected second derivative, the information of the point process, or that of
         the bound that the paper uses.
@@ -39,6 +43,8 @@ class Ablation:
     pairs: bool = True
     per_covariate: bool = False
     relinearise: int = 0
+    curves: bool = True
+    early: bool = True
     curvature: str = "exact"
     hyper_priors: bool = True
 
@@ -47,10 +53,13 @@ class Ablation:
 class DefaultSettings:
     """The settings of the default model.
 
-    Every field but the last is a parameter of :class:`neuralsurv.NeuralSurv` and described there.
+    Every field but the last two is a parameter of :class:`neuralsurv.NeuralSurv` and described there.
 
     Attributes
     ----------
+    random_network : bool
+        Whether a fit in memory has a network drawn at random, as `hidden` or `activation` ask for, in place of curves
+        and neighbourhoods, whose units are placed by the rows.
     ablation : Ablation
         Parts that only an ablation study changes.
     """
@@ -63,23 +72,28 @@ class DefaultSettings:
     average: bool = True
     tolerance: float = 1e-3
     max_sweeps: int = 100
+    random_network: bool = False
     ablation: Ablation = Ablation()
 
     @classmethod
     def of(cls, *, hidden: object, activation: object, neighbourhoods: object, **others: object) -> DefaultSettings:
-        """Return checked settings; hidden layers that are given (not None) are used with any number of rows.
+        """Return checked settings; hidden layers that are given (not None) take the place of curves and neighbourhoods.
 
         Examples
         --------
         >>> from neuralsurv.inference.default.settings import DefaultSettings
-        >>> DefaultSettings.of(hidden=[8], activation=None, neighbourhoods=None).neighbourhoods
-        0
+        >>> DefaultSettings.of(hidden=[8], activation=None, neighbourhoods=None).random_network
+        True
         """
-        if neighbourhoods is None and not (hidden is None and activation is None):
-            neighbourhoods = 0
         layout = {"hidden": hidden, "activation": activation, "neighbourhoods": neighbourhoods}
         given = {name: value for name, value in layout.items() if value is not None}
-        return cls(**given, **others).checked()  # type: ignore[arg-type]
+        random = hidden is not None or activation is not None
+        if random and neighbourhoods is not None:
+            raise InputError(
+                f"neighbourhoods={neighbourhoods!r} does nothing beside hidden or activation, which ask for a network in "
+                "place of neighbourhoods and curves; leave one of them out."
+            )
+        return cls(**given, random_network=random, **others).checked()  # type: ignore[arg-type]
 
     def checked(self) -> DefaultSettings:
         """Return the settings with every value checked and converted to its type."""

@@ -8,37 +8,51 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from neuralsurv.data.cohort import Cohort
+from neuralsurv.inference.default.curve_choice import choose_curves
 from neuralsurv.inference.default.module_training import ModuleTraining, train
+from neuralsurv.inference.default.neighbourhood_choice import choose_neighbourhoods
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.model.additive import Additive, sparse_draw
 from neuralsurv.model.likelihood import AdditiveLikelihood
 from neuralsurv.model.module_network import ModuleNetwork
-from neuralsurv.model.neighbourhoods import Neighbourhoods
 from neuralsurv.model.network import MLP
 from neuralsurv.model.prior import Group, GroupedPrior
-from neuralsurv.model.time_basis import place_basis
+from neuralsurv.model.time_basis import place_basis, weighted_quantile
 from neuralsurv.solvers.streamed_rows import StreamedRows
 
 # Prior standard deviation of the bias: the average hazard is known to a factor of about 7 either way before the data.
 _BIAS_SCALE = 2.0
 # Medians and spreads (of the logarithm) of the scales of each group. Those of the covariates, and of the changes of
 # their effects with time, are for a sum: each of d standardised covariates has them divided by the root of d; so are
-# those of the products. Most cohorts have next to none, and some depend on them: the spread is wide.
+# those of the products. Curves, products and neighbourhoods are next to nothing in most cohorts and matter in some:
+# their medians are low and their spreads wide.
 _HYPER_PRIORS = {
     "covariates": (0.5, 0.7),
+    "curves": (0.2, 1.2),
+    "neighbourhoods": (0.03, 1.5),
     "trend": (0.5, 0.7),
     "bumps": (1.0, 0.7),
     "changes": (0.3, 0.7),
+    "changes of curves": (0.1, 1.2),
+    "changes of neighbourhoods": (0.03, 1.5),
     "pairs": (0.2, 1.2),
     "network": (0.5, 0.8),
-    "neighbourhoods": (0.5, 0.8),
-    "changes of neighbourhoods": (0.3, 0.7),
 }
+# Effects may differ before this quantile of the event times.
+_EARLY = 0.2
 # With more products of two covariates than this (64 covariates or more) the model has none.
 _MOST_PAIRS = 2000
+# Distances between rows say little where there are more covariates than this.
+_COVARIATES_FOR_NEIGHBOURHOODS = 64
 # Nodes from which the prior standard deviation of a module is found, and the least that it can be.
 _NODES_FOR_SPREAD = 200
 _LEAST_SPREAD = 1e-6
+
+
+def has_pairs(covariates: int, settings: DefaultSettings) -> bool:
+    """Return whether the model has products of two covariates."""
+    return settings.ablation.pairs and 0 < covariates * (covariates - 1) // 2 <= _MOST_PAIRS
 
 
 def build_network(
@@ -48,17 +62,13 @@ def build_network(
     settings: DefaultSettings,
     seed: int,
     module: ModuleNetwork | None = None,
-    near: Neighbourhoods | None = None,
 ) -> Additive:
-    """Return the network: a time basis placed by the events, and a random or user-supplied inner network.
-
-    Neighbourhoods replace the network and the products.
-    """
+    """Return a model with a network: a time basis placed by the events, and a random or user-supplied inner network."""
     inner: MLP | ModuleNetwork | None
     if module is not None:
         inner, origin, covariates = module, module.own, module.layout.tabular
     else:
-        inner = MLP(covariates, settings.hidden, settings.activation) if settings.hidden and near is None else None
+        inner = MLP(covariates, settings.hidden, settings.activation) if settings.hidden else None
         generator = torch.Generator().manual_seed(seed)
         origin = torch.zeros(0, dtype=torch.float64) if inner is None else sparse_draw(inner, generator)
     return Additive(
@@ -69,8 +79,23 @@ def build_network(
         origin=origin,
         linear=settings.ablation.linear,
         varying=settings.ablation.varying,
-        pairs=settings.ablation.pairs and near is None and 0 < covariates * (covariates - 1) // 2 <= _MOST_PAIRS,
-        near=near,
+        pairs=has_pairs(covariates, settings),
+    )
+
+
+def place_units(cohort: Cohort, settings: DefaultSettings, verbose: bool | str | int = False) -> Additive:
+    """Return the default model: no network drawn at random, but curves and neighbourhoods placed by the rows."""
+    plain = build_network(cohort.event_time, cohort.event_weight, cohort.covariates, replace(settings, hidden=()), 0)
+    early = float(
+        weighted_quantile(cohort.event_time, cohort.event_weight, torch.tensor([_EARLY], dtype=torch.float64))
+    )
+    suits = 0 < cohort.covariates <= _COVARIATES_FOR_NEIGHBOURHOODS
+    near = settings.neighbourhoods if suits else 0
+    return replace(
+        plain,
+        curves=choose_curves(cohort, products=plain.pairs) if settings.ablation.curves else None,
+        near=choose_neighbourhoods(cohort, count=near, verbose=verbose) if near else None,
+        early=early if settings.ablation.early else 0.0,
     )
 
 
@@ -79,33 +104,24 @@ def build_prior(network: Additive, settings: DefaultSettings, spread: float = 1.
 
     Those of a module are divided by `spread` besides, the prior standard deviation of its part of g without it.
     """
-    slopes, linear = network.slopes, network.linear_size
-    own, changing = slopes - network.reach, max(0, network.changes - network.reach)
+    linear = network.linear_size
     unit = torch.ones(network.size, dtype=torch.float64)
-    unit[:own] = own
-    first = slopes + network.basis.size
-    second = first + network.changes
-    unit[first : first + changing] = max(1, changing)
-    unit[second : linear - 1] = max(1, network.products)
+    start = 0
+    for term in network.terms:
+        if term.feature in ("covariates", "pairs"):
+            unit[start : start + term.size] = term.size
+        start += term.size
     unit[linear - 1] = _BIAS_SCALE**-2
+    places = dict(network.groups)
     if network.inner is not None:
         unit[linear:] = network.inner.unit_precision * spread**2
-    ranges = {
-        "covariates": (0, own),
-        "neighbourhoods": (own, slopes),
-        "trend": (slopes, slopes + 1),
-        "bumps": (slopes + 1, first),
-        "changes": (first, first + changing),
-        "changes of neighbourhoods": (first + changing, second),
-        "pairs": (second, linear - 1),
-        "network": (linear, network.size),
-    }
+        places["network"] = slice(linear, network.size)
     groups: list[Group] = []
-    for name, (start, stop) in ranges.items():
+    for name, place in places.items():
         if name == "covariates" and settings.ablation.per_covariate:
-            groups += [Group(f"covariate {k}", k, k + 1, *_HYPER_PRIORS[name]) for k in range(start, stop)]
-        elif stop > start:
-            groups.append(Group(name, start, stop, *_HYPER_PRIORS[name]))
+            groups += [Group(f"covariate {k}", k, k + 1, *_HYPER_PRIORS[name]) for k in range(place.start, place.stop)]
+        else:
+            groups.append(Group(name, place.start, place.stop, *_HYPER_PRIORS[name]))
     return GroupedPrior(unit, tuple(groups))
 
 

@@ -1,0 +1,233 @@
+r"""Rows that are products of a feature of the table's row and a function of time, solved for many scales of the prior.
+
+Point p of row i has the columns :math:`\tau_{pk}\,a_{ik}`, with :math:`a_{ik}` the features of block k and
+:math:`\tau_{pk}` one function of time, and a few columns :math:`c_p` of time alone. Sums over the points of a row come
+before products of features, so that a Gram matrix costs the number of rows, not of points, times the square of the
+columns,
+
+.. math:: \sum_p \kappa_p\,\tau_{pk}\tau_{pl}\,a_{ik}a_{il}^\top
+          = \sum_i \Bigl(\sum_{p \in i}\kappa_p\tau_{pk}\tau_{pl}\Bigr) a_{ik}a_{il}^\top,
+
+and so do the variances of all points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations_with_replacement
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from neuralsurv.solvers.interface import Coordinates
+from neuralsurv.solvers.primal import cholesky
+from neuralsurv.solvers.subspace import SubspaceGaussian
+
+
+@dataclass(frozen=True)
+class Separable:
+    """The columns of the points of a table, sorted by their function of time."""
+
+    row: Tensor  # the row of each point, shape (P,)
+    blocks: tuple[Tensor, ...]  # features of the rows, whitened at scale 1, each of shape (N, size)
+    factors: tuple[Tensor, ...]  # the function of time of each block at the points, shape (P,)
+    time: Tensor  # columns of time alone, whitened at scale 1, shape (P, c)
+
+    @cached_property
+    def places(self) -> tuple[slice, ...]:
+        """Where the columns of each block are; those of time alone come last."""
+        sizes = [block.shape[1] for block in self.blocks]
+        stops = torch.tensor([0, *sizes]).cumsum(0).tolist()
+        return tuple(slice(start, stop) for start, stop in zip(stops, stops[1:], strict=False))
+
+    @property
+    def size(self) -> int:
+        """Number of columns r."""
+        return sum(block.shape[1] for block in self.blocks) + self.time.shape[1]
+
+    def scaled(self, columns: Tensor) -> Separable:
+        """Return the columns, each times a number, shape (r,)."""
+        blocks = tuple(block * columns[place] for block, place in zip(self.blocks, self.places, strict=True))
+        return Separable(self.row, blocks, self.factors, self.time * columns[self.size - self.time.shape[1] :])
+
+    def _by_row(self, values: Tensor) -> Tensor:
+        """Return sums over the points of each row, shape (N, ...), of values (P, ...)."""
+        rows = len(self.blocks[0]) if self.blocks else 0
+        return values.new_zeros(rows, *values.shape[1:]).index_add_(0, self.row, values)
+
+    def gram(self, weight: Tensor) -> Tensor:
+        """Return Jᵀ diag(weight) J, shape (r, r)."""
+        size, first = self.size, self.size - self.time.shape[1]
+        matrix = weight.new_empty(size, size)
+        weighted = self.time * weight[:, None]
+        matrix[first:, first:] = self.time.T @ weighted
+        for k, l in combinations_with_replacement(range(len(self.blocks)), 2):
+            inner = self._by_row(weight * self.factors[k] * self.factors[l])
+            product = self.blocks[k].T @ (self.blocks[l] * inner[:, None])
+            matrix[self.places[k], self.places[l]] = product
+            matrix[self.places[l], self.places[k]] = product.T
+        for block, factor, place in zip(self.blocks, self.factors, self.places, strict=True):
+            product = block.T @ self._by_row(weighted * factor[:, None])
+            matrix[place, first:] = product
+            matrix[first:, place] = product.T
+        return matrix
+
+    def times(self, vector: Tensor) -> Tensor:
+        """Return J·vector, shape (P,)."""
+        total = self.time @ vector[self.size - self.time.shape[1] :]
+        for block, factor, place in zip(self.blocks, self.factors, self.places, strict=True):
+            total = total + factor * (block @ vector[place])[self.row]
+        return total
+
+    def transposed_times(self, values: Tensor) -> Tensor:
+        """Return Jᵀ·values, shape (r,)."""
+        parts = [
+            block.T @ self._by_row(values * factor) for block, factor in zip(self.blocks, self.factors, strict=True)
+        ]
+        return torch.cat([*parts, self.time.T @ values])
+
+    def variances(self, covariance: Tensor) -> Tensor:
+        """Return the diagonal of J·covariance·Jᵀ, shape (P,)."""
+        first = self.size - self.time.shape[1]
+        total = ((self.time @ covariance[first:, first:]) * self.time).sum(1)
+        for k, l in combinations_with_replacement(range(len(self.blocks)), 2):
+            inner = ((self.blocks[k] @ covariance[self.places[k], self.places[l]]) * self.blocks[l]).sum(1)
+            twice = 1 if k == l else 2
+            total += twice * self.factors[k] * self.factors[l] * inner[self.row]
+        for block, factor, place in zip(self.blocks, self.factors, self.places, strict=True):
+            across = (block @ covariance[place, first:])[self.row]
+            total += 2 * factor * (across * self.time).sum(1)
+        return total
+
+
+@dataclass(frozen=True)
+class SeparableSolver:
+    """Solves with separable rows for one setting of the scales."""
+
+    precision: Tensor  # diagonal of the prior precision, shape (m,)
+    basis: Tensor  # orthonormal directions of the whitened weights, shape (m, r)
+    rows: Separable
+
+    @property
+    def rank(self) -> int:
+        """Number of directions."""
+        return self.basis.shape[1]
+
+    def lost_information(self, curvature: Tensor) -> float:
+        """Return 0: the directions hold all that the rows inform."""
+        return 0.0
+
+    def solve(self, curvature: Tensor, slope: Tensor) -> SubspaceGaussian:
+        """Return the Gaussian for curvatures (P,) and slopes (P,)."""
+        matrix = self.rows.gram(curvature)
+        matrix.diagonal().add_(1.0)
+        factor = cholesky(matrix).contiguous()
+        mean = torch.cholesky_solve(self.rows.transposed_times(slope)[:, None], factor).squeeze(1)
+        return SubspaceGaussian(self.precision, self.basis, mean, factor)
+
+    def moments(self, gaussian: SubspaceGaussian) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of J·theta at the solver's own rows."""
+        inverse = gaussian.inverse_factor
+        return self.rows.times(gaussian.inner_mean), self.rows.variances(inverse.T @ inverse).clamp_min(0)
+
+    def coordinates(self, gaussian: SubspaceGaussian) -> Coordinates | None:
+        """Return None: nothing is searched in these coordinates."""
+        return None
+
+
+@dataclass(frozen=True)
+class SeparableScales:
+    """A separable solver for any scales of the prior: another scale costs a multiplication of columns."""
+
+    unit: Tensor  # prior precisions at scale 1, shape (m,)
+    basis: Tensor  # orthonormal directions, each within the weights of one term, shape (m, r)
+    rows: Separable
+    owner: Tensor  # a weight of the group that each direction belongs to, shape (r,)
+    name: ClassVar[str] = "separable"
+    reason: ClassVar[str] = "every column is a feature of the row times a function of time"
+
+    @property
+    def rank(self) -> int:
+        """Number of directions."""
+        return self.basis.shape[1]
+
+    def at(self, multipliers: Tensor) -> SeparableSolver:
+        """Return the solver for scales (m,), which must be one number over the weights of a reduced term."""
+        return SeparableSolver(self.unit / multipliers**2, self.basis, self.rows.scaled(multipliers[self.owner]))
+
+    def directions(self, start: int, stop: int) -> Tensor:
+        """Return the directions of the weights from `start` to `stop`."""
+        return ((self.owner >= start) & (self.owner < stop)).nonzero().squeeze(1)
+
+
+@dataclass(frozen=True)
+class SeparableTerm:
+    """Neighbouring weights whose columns are features of the rows times one function of time."""
+
+    features: Tensor | None  # shape (N, size); None for columns of time alone
+    factor: Tensor  # shape (P,), or (P, size) for columns of time alone
+
+
+def separable_scales(row: Tensor, terms: Sequence[SeparableTerm], unit: Tensor) -> SeparableScales:
+    """Return the solver of terms that follow each other in the order of their weights.
+
+    Parameters
+    ----------
+    row : Tensor of shape (P,)
+        The row of each point.
+    terms : sequence of SeparableTerm
+        The columns. Features of one function of time are joined; of more features than rows only the directions that
+        the rows span are kept, which loses nothing.
+    unit : Tensor of shape (m,)
+        Prior precisions at scale 1.
+    """
+    factors: list[Tensor] = []
+    blocks: list[list[Tensor]] = []
+    bases: list[list[Tensor]] = []
+    own: list[list[Tensor]] = []
+    times, time_bases, time_own = [], [], []
+    start = 0
+    for features, factor in ((term.features, term.factor) for term in terms):
+        size = factor.shape[1] if features is None else features.shape[1]
+        precision = unit[start : start + size]
+        weights = torch.arange(start, start + size)
+        if features is None:
+            times.append(factor / precision.sqrt())
+            time_bases.append(_unit_columns(len(unit), weights))
+            time_own.append(weights)
+        else:
+            whitened, basis = _spanned(features / precision.sqrt())
+            lifted = unit.new_zeros(len(unit), basis.shape[1])
+            lifted[start : start + size] = basis
+            place = next((k for k, known in enumerate(factors) if torch.equal(known, factor)), len(factors))
+            if place == len(factors):
+                factors.append(factor)
+                blocks.append([])
+                bases.append([])
+                own.append([])
+            blocks[place].append(whitened)
+            bases[place].append(lifted)
+            own[place].append(torch.full((basis.shape[1],), start) if basis.shape[1] < size else weights)
+        start += size
+    rows = Separable(row, tuple(torch.cat(parts, 1) for parts in blocks), tuple(factors), torch.cat(times, 1))
+    basis = torch.cat([*(part for parts in bases for part in parts), *time_bases], 1)
+    owner = torch.cat([*(part for parts in own for part in parts), *time_own])
+    return SeparableScales(unit, basis, rows, owner)
+
+
+def _unit_columns(size: int, places: Tensor) -> Tensor:
+    columns = torch.zeros(size, len(places), dtype=torch.float64)
+    columns[places, torch.arange(len(places))] = 1.0
+    return columns
+
+
+def _spanned(whitened: Tensor) -> tuple[Tensor, Tensor]:
+    """Return features in the directions that the rows span, and these; as they are where there are enough rows."""
+    count, size = whitened.shape
+    if size <= count:
+        return whitened, torch.eye(size, dtype=whitened.dtype)
+    basis = torch.linalg.qr(whitened.T)[0]
+    return whitened @ basis, basis
