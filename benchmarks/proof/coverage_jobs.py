@@ -115,9 +115,12 @@ def provenance(model: str) -> dict[str, str]:
     return {"model": model, "commit": commit(), "date": datetime.now(UTC).date().isoformat()}
 
 
-def fitted_and_measured(estimator: Any, cohort: SimulatedCohort, people: pd.DataFrame) -> dict[str, Any]:
-    """Fit a cohort, predict curves and event times of other people, and return the measures of both."""
-    last = float(np.quantile(cohort.time[cohort.event], LAST_TIME_QUANTILE))
+def fitted_and_measured(
+    estimator: Any, cohort: SimulatedCohort, people: pd.DataFrame, last: float | None = None
+) -> dict[str, Any]:
+    """Fit a cohort, predict curves (up to `last`) and event times of other people, and return the measures of both."""
+    if last is None:
+        last = float(np.quantile(cohort.time[cohort.event], LAST_TIME_QUANTILE))
     times = last * np.arange(1, TIMES + 1) / TIMES
     began = time.process_time()
     estimator.fit(cohort.x, cohort.y)
