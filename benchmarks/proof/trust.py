@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from coverage_report import cell_means, current, small
+from coverage_report import cell_means, newest, small
 from gold_problems import PROBLEMS
 from gold_tables import gap, load
 from job_store import read_store
@@ -28,16 +28,15 @@ PRESETS = ("default", "paper")
 
 def coverage() -> list[tuple[str, str]]:
     """Return, for each design, the share of the truth that a 90 % band of the default holds."""
-    table = small(current(read_store(FOLDER / "coverage.jsonl")))
-    table = table[table["preset"] == "default"]
+    table = small(newest(read_store(FOLDER / "coverage.jsonl")))
     found = []
     for design, own in table.groupby("design", sort=False):
-        means = cell_means(own)["pointwise 0.9"]
+        means = cell_means(own)["coverage 0.9"]
         by_rows = means.groupby("rows").mean()
         sizes = ", ".join(f"{size:,} rows {value:.2f}" for size, value in by_rows.items())
         found.append((f"coverage of a 90 % band, *{design}* design", f"{means.mean():.2f} ({sizes})"))
     cells = len(table.groupby(["design", "rows", "censoring"]))
-    count = f"{len(table)} cohorts in {cells} cells of design, rows and censoring"
+    count = f"{len(table)} cohorts in {cells} cells of design, rows and censoring, run up to {table['date'].max()}"
     return [*found, ("… from", count)]
 
 

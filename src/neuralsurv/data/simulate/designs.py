@@ -40,7 +40,7 @@ class Design(Protocol):
         """Draw an event time for each row; infinite where it lies beyond the end of follow-up and is not drawn."""
 
 
-def _with_noise(columns: dict[str, np.ndarray], noise: int, rng: np.random.Generator) -> pd.DataFrame:
+def with_noise(columns: dict[str, np.ndarray], noise: int, rng: np.random.Generator) -> pd.DataFrame:
     """Return the columns, followed by standard normal ones without effect."""
     rows = len(next(iter(columns.values())))
     return pd.DataFrame(columns | {f"noise{k}": rng.standard_normal(rows) for k in range(1, noise + 1)})
@@ -61,7 +61,7 @@ class LogNormalGroups:
 
     def covariates(self, n: int, rng: np.random.Generator) -> pd.DataFrame:
         """Draw the group, 0 or 1 with equal chances, and noise."""
-        return _with_noise({"group": rng.integers(0, 2, n).astype(float)}, self.noise, rng)
+        return with_noise({"group": rng.integers(0, 2, n).astype(float)}, self.noise, rng)
 
     def survival(self, x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         """Return the true S(t | x), shape (len(x), len(times))."""
@@ -95,7 +95,7 @@ class WeibullHazards:
     def covariates(self, n: int, rng: np.random.Generator) -> pd.DataFrame:
         """Draw x1, x2, b and noise."""
         columns = {"x1": rng.standard_normal(n), "x2": rng.standard_normal(n)}
-        return _with_noise(columns | {"b": rng.integers(0, 2, n).astype(float)}, self.noise, rng)
+        return with_noise(columns | {"b": rng.integers(0, 2, n).astype(float)}, self.noise, rng)
 
     def log_risk(self, x: pd.DataFrame) -> np.ndarray:
         """Return η(x), shape (len(x),)."""
@@ -130,7 +130,7 @@ class CrossingHazards:
     def covariates(self, n: int, rng: np.random.Generator) -> pd.DataFrame:
         """Draw the group, x1, x2 and noise."""
         columns = {"group": rng.integers(0, 2, n).astype(float)}
-        return _with_noise(columns | {name: rng.standard_normal(n) for name in ("x1", "x2")}, self.noise, rng)
+        return with_noise(columns | {name: rng.standard_normal(n) for name in ("x1", "x2")}, self.noise, rng)
 
     def speed(self, x: pd.DataFrame) -> np.ndarray:
         """Return how many times as fast a row's time runs, shape (len(x),)."""
