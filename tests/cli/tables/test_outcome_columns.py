@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from neuralsurv.cli.settings import UNITS
+from neuralsurv.cli.options import UNITS
 from neuralsurv.cli.tables.outcome_columns import (
     duration,
     event_flags,

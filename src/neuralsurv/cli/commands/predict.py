@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,8 @@ import pandas as pd
 
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import open_model
-from neuralsurv.cli.options import PredictOptions
-from neuralsurv.cli.output_files import check_new, file_size, replacing, reserved
-from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.options import DataSettings, PredictOptions
+from neuralsurv.cli.output_files import file_size, replacing, reserved
 from neuralsurv.cli.tables.covariate_checks import code_warnings, refuse_decimal_commas, text_categories
 from neuralsurv.cli.tables.outcome_columns import labels
 from neuralsurv.cli.tables.survival_table import settings_of_model
@@ -43,22 +43,18 @@ def run(
     table: DataSettings,
     options: PredictOptions,
     out: Path | None,
+    picture: Path | None,
     *,
-    picture: Path | None = None,
     force: bool,
     messages: Messages,
 ) -> None:
-    """Predict for the rows of a table.
-
-    Of the columns that `table` names only `id` is used. The prediction goes to `out`, a picture of it to `picture`;
-    without either it goes to standard output as CSV.
-    """
+    """Predict for the rows of a table: to `out`, as a picture, or without either as CSV to standard output."""
     check_known(options.quantity, QUANTITIES, what="quantity", where="--quantity")
     times = parse_times(options.times) if options.times is not None else None
     _check(options, times)
+    if picture is not None and picture.suffix.lower() not in _KINDS:
+        raise InputError(f"--picture {picture.name!r} must end with {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.")
     inputs = (path, table.file)
-    if picture is not None:
-        check_picture(picture, force=force, inputs=inputs)
     with reserved(out, force=force, inputs=inputs), reserved(picture, force=force, inputs=inputs):
         if out is not None:
             table_kind(out)
@@ -147,28 +143,19 @@ def _add_median(curves: pd.DataFrame, medians: Prediction, level: float) -> pd.D
 
 def model_table(model: SurvivalEstimator, table: DataSettings, messages: Messages) -> pd.DataFrame:
     """Read a table the way the model's training table was read: categories as text."""
-    if table.file is None:
-        raise InputError("there is no data file; name one after the model.")
+    file = Path(str(table.file))
     names = text_categories(model.encoding_.columns)
     notes: list[str] = []
-    missing = table.missing
-    if not missing and (missing := settings_of_model(model.columns_).missing):
+    if not table.missing and (missing := settings_of_model(model.columns_).missing):
         notes.append(f"{', '.join(missing)} stands for a missing value, as in the fit.")
-    frame = read_table(
-        table.file,
-        text_columns=names,
-        missing=missing,
-        separator=table.separator,
-        decimal=table.decimal,
-        encoding=table.encoding,
-        notes=notes,
-    )
+        table = replace(table, missing=missing)
+    frame = read_table(file, text_columns=names, notes=notes, **table.reading)
     for column in model.encoding_.columns:
         check_known(column.name, list(frame.columns), what="column", where="used by the model")
         if column.name in names:
             frame[column.name] = labels(frame[column.name])
     numbers = frame[[column.name for column in model.encoding_.columns if column.kind == "number"]]
-    refuse_decimal_commas(numbers, text_file=is_text_file(table.file))
+    refuse_decimal_commas(numbers, text_file=is_text_file(file))
     messages.note(*notes)
     messages.warn(*code_warnings(numbers))
     return frame
@@ -196,20 +183,15 @@ def _check(options: PredictOptions, times: np.ndarray | None) -> None:
 def _predict(
     model: SurvivalEstimator, frame: pd.DataFrame, options: PredictOptions, times: np.ndarray | None
 ) -> Prediction:
-    if options.quantity == "survival" and options.given is not None:
+    if options.given is not None:
         return model.predict_conditional_survival(frame, times, options.given)
-    horizon = model.time_scale_ if options.horizon is None else options.horizon
-    answers: dict[str, Any] = {
-        "survival": lambda: model.predict_survival(frame, times),
-        "hazard": lambda: model.predict_hazard(frame, times),
-        "cumulative-hazard": lambda: model.predict_cumulative_hazard(frame, times),
-        "median": lambda: model.predict_median(frame),
-        "quantile": lambda: model.predict_quantile(frame, options.share),
-        "event-time": lambda: model.predict_event_time(frame),
-        "rmst": lambda: model.predict_rmst(frame, horizon),
-        "path": lambda: model.predict_survival_path(frame, times),
+    name = {"path": "survival_path"}.get(options.quantity, options.quantity.replace("-", "_"))
+    more: dict[str, tuple[Any, ...]] = {
+        "quantile": (options.share,),
+        "rmst": (model.time_scale_ if options.horizon is None else options.horizon,),
+        **{along: (times,) for along in _ALONG_TIMES},
     }
-    found: Prediction = answers[options.quantity]()
+    found: Prediction = getattr(model, f"predict_{name}")(frame, *more.get(options.quantity, ()))
     return found
 
 
@@ -231,13 +213,6 @@ def parse_times(text: str) -> np.ndarray:
         raise InputError(
             f"--times {text!r} is not understood; give times with commas between them, or first:last:step."
         ) from error
-
-
-def check_picture(path: Path, *, force: bool, inputs: tuple[Path | None, ...]) -> None:
-    """Refuse, before any work is done, a place or a kind that a picture cannot have."""
-    if path.suffix.lower() not in _KINDS:
-        raise InputError(f"--picture {path.name!r} must end with {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.")
-    check_new(path, force=force, inputs=inputs)
 
 
 def draw(found: Prediction, path: Path, level: float, *, unit: str | None, force: bool, messages: Messages) -> None:

@@ -7,9 +7,8 @@ from datetime import date
 from pathlib import Path
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.options import ReportArguments
+from neuralsurv.cli.options import DataSettings, ReportArguments
 from neuralsurv.cli.output_files import file_size, reserved, write_text
-from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.covariate_checks import code_warnings, text_categories
 from neuralsurv.cli.tables.outcome_columns import labels
 from neuralsurv.cli.tables.survival_table import SurvivalTable, read_survival_table, settings_of_model

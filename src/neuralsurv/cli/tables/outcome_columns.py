@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from neuralsurv.cli.settings import UNITS
+from neuralsurv.cli.options import UNITS
 from neuralsurv.data.outcome_advice import half_step, is_word, likely_events, plain_form
 from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.options import DataSettings
 from neuralsurv.cli.tables.covariate_checks import refuse_decimal_commas, row_number_columns
 from neuralsurv.cli.tables.outcome_columns import (
     duration,
@@ -79,16 +79,8 @@ def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) ->
     _check_roles(settings)
     as_text = {*settings.categorical, *([settings.event] if settings.event_values and settings.event else [])}
     notes: list[str] = []
-    frame = read_table(
-        settings.file,
-        text_columns=as_text,
-        missing=settings.missing,
-        separator=settings.separator,
-        decimal=settings.decimal,
-        encoding=settings.encoding,
-        notes=notes,
-    )
-    _check_columns(settings, [str(name) for name in frame.columns])
+    frame = read_table(settings.file, text_columns=as_text, notes=notes, **settings.reading)
+    check_columns(settings, [str(name) for name in frame.columns])
     roles = {role: getattr(settings, role) for role in ROLES if getattr(settings, role) is not None}
     frame = _selected(frame, settings)
     frame = frame if needed else _without_row_numbers(frame, settings, notes)
@@ -124,8 +116,7 @@ def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) ->
 
 def _without_row_numbers(frame: pd.DataFrame, settings: DataSettings, notes: list[str]) -> pd.DataFrame:
     """Leave out columns that do nothing but number the rows, unless they are asked for."""
-    asked = {*settings.features, *settings.categorical}
-    asked |= {str(getattr(settings, role)) for role in (*ROLES, *_DATE_ROLES)}
+    asked = {*settings.features, *settings.categorical, *_outcome_columns(settings).values()}
     found = {name: note for name, note in row_number_columns(frame).items() if name not in asked}
     notes += found.values()
     return frame.drop(columns=list(found))
@@ -145,12 +136,15 @@ def _check_roles(settings: DataSettings) -> None:
     if settings.start_date is None and (settings.unit is not None or settings.date_format is not None):
         raise InputError("--unit and --date-format are for dates; name the columns with --start-date and --end-date.")
     taken: dict[str, str] = {}
-    for role in (*ROLES, *_DATE_ROLES):
-        name = getattr(settings, role)
-        if name is not None and name in taken:
+    for role, name in _outcome_columns(settings).items():
+        if name in taken:
             raise InputError(f"column {name!r} is given as {option_name(taken[name])} and as {option_name(role)}.")
-        if name is not None:
-            taken[name] = role
+        taken[name] = role
+
+
+def _outcome_columns(settings: DataSettings) -> dict[str, str]:
+    """Return the columns that were given, by what they hold."""
+    return {role: name for role in (*ROLES, *_DATE_ROLES) if (name := getattr(settings, role)) is not None}
 
 
 def option_name(setting: str) -> str:
@@ -158,19 +152,17 @@ def option_name(setting: str) -> str:
     return "--event-value" if setting == "event_values" else "--" + setting.replace("_", "-")
 
 
-def _check_columns(settings: DataSettings, columns: list[str]) -> None:
-    for role in (*ROLES, *_DATE_ROLES):
-        name = getattr(settings, role)
-        if name is not None:
-            check_known(name, columns, what="column", where=option_name(role))
-    for many in ("features", "drop", "categorical"):
-        for name in getattr(settings, many):
-            check_known(name, columns, what="column", where=option_name(many))
+def check_columns(settings: DataSettings, columns: list[str]) -> None:
+    """Refuse settings that name a column which is not there."""
+    named = list(_outcome_columns(settings).items())
+    named += [(many, name) for many in ("features", "drop", "categorical") for name in getattr(settings, many)]
+    for setting, name in named:
+        check_known(name, columns, what="column", where=option_name(setting))
 
 
 def _selected(frame: pd.DataFrame, settings: DataSettings) -> pd.DataFrame:
     """Return the outcome and the covariates that were asked for."""
-    outcome = [getattr(settings, role) for role in (*ROLES, *_DATE_ROLES) if getattr(settings, role) is not None]
+    outcome = list(_outcome_columns(settings).values())
     clash = [name for name in (*settings.features, *settings.drop, *settings.categorical) if name in outcome]
     if clash:
         raise InputError(f"column {clash[0]!r} belongs to the outcome and cannot be a covariate or be dropped.")
