@@ -36,17 +36,6 @@ class RidgeCox:
             return np.asarray(np.exp(-np.exp(x @ self.coefficients)[:, None] * hazard[None, :]))
 
 
-@dataclass(frozen=True)
-class _Slots:
-    """One slot for each event: Efron takes a share of the tied events out of the risk set of the later ones."""
-
-    order: np.ndarray
-    time: np.ndarray
-    share: np.ndarray
-    first: np.ndarray
-    weight: np.ndarray
-
-
 def fit_ridge_cox(x: np.ndarray, outcome: Outcome, penalty: float = 0.1) -> RidgeCox:
     """Fit the model to centered and scaled covariates, shape (N, p); late entry and weights count.
 
@@ -68,10 +57,9 @@ def fit_ridge_cox(x: np.ndarray, outcome: Outcome, penalty: float = 0.1) -> Ridg
         raise InputError(f"the penalty of the ridge Cox model is {penalty!r}; it must be a positive number.")
     there = outcome.weight > 0
     outcome, x = outcome.select(there), x[there]
-    slots = _slots(outcome)
-    total = float(outcome.weight.sum())
+    loss = _Loss(x, outcome, penalty)
     beta = np.zeros(x.shape[1])
-    value, gradient, hessian = _loss(beta, x, outcome, slots, total, penalty)
+    value, gradient, hessian = loss(beta)
     for _ in range(_MOST_STEPS):
         step = np.linalg.solve(hessian, gradient)
         decrement = float(gradient @ step)
@@ -80,7 +68,7 @@ def fit_ridge_cox(x: np.ndarray, outcome: Outcome, penalty: float = 0.1) -> Ridg
         size = 1.0
         # The loss is convex, so a step along Newton's direction that is short enough lowers it, up to rounding.
         while True:
-            candidate = _loss(beta - size * step, x, outcome, slots, total, penalty)
+            candidate = loss(beta - size * step)
             if candidate[0] <= value - 0.25 * size * decrement or size * decrement < 1e-14:
                 break
             size /= 2
@@ -91,56 +79,56 @@ def fit_ridge_cox(x: np.ndarray, outcome: Outcome, penalty: float = 0.1) -> Ridg
     return RidgeCox(beta, *_baseline(beta, x, outcome))
 
 
-def _slots(outcome: Outcome) -> _Slots:
-    events = np.flatnonzero(outcome.event)
-    order = events[np.argsort(outcome.time[events], kind="stable")]
-    time = outcome.time[order]
-    _, first, inverse, count = np.unique(time, return_index=True, return_inverse=True, return_counts=True)
-    share = (np.arange(len(time)) - first[inverse]) / count[inverse]
-    # With weights every slot of a tie counts their mean.
-    weight = (np.add.reduceat(outcome.weight[order], first) / count)[inverse]
-    return _Slots(order, time, share, first, weight)
+class _Loss:
+    """The loss with its gradient and Hessian; each event has a slot, whose risk set leaves out a share of its ties."""
+
+    def __init__(self, x: np.ndarray, outcome: Outcome, penalty: float) -> None:
+        self.x, self.outcome, self.penalty = x, outcome, penalty
+        events = np.flatnonzero(outcome.event)
+        self.order = events[np.argsort(outcome.time[events], kind="stable")]
+        self.time = outcome.time[self.order]
+        _, self.first, self.tie, count = np.unique(
+            self.time, return_index=True, return_inverse=True, return_counts=True
+        )
+        self.share = (np.arange(len(self.time)) - self.first[self.tie]) / count[self.tie]
+        # With weights every slot of a tie counts their mean.
+        self.weight = (np.add.reduceat(outcome.weight[self.order], self.first) / count)[self.tie]
+
+    def __call__(self, beta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        x, outcome, order, total = self.x, self.outcome, self.order, float(self.outcome.weight.sum())
+        linear = x @ beta
+        shift = float(linear.max())
+        risk = outcome.weight * np.exp(linear - shift)
+        moments = np.column_stack([risk, risk[:, None] * x])
+        tied = np.add.reduceat(moments[order], self.first)
+        sums = _at_risk(moments, outcome, self.time) - self.share[:, None] * tied[self.tie]
+        zeroth, mean = sums[:, 0], sums[:, 1:] / sums[:, :1]
+        weight = outcome.weight[order]
+        value = float(self.weight @ (np.log(zeroth) + shift)) - float(weight @ linear[order])
+        gradient = self.weight @ mean - weight @ x[order]
+        # Σ over slots of S2/S0 is Σ over rows of risk·x·xᵀ times the slots' hazards that the row was there for.
+        hazard = self.weight / zeroth
+        cumulative = np.concatenate([[0.0], np.cumsum(hazard)])
+        upto = cumulative[np.searchsorted(self.time, outcome.time, side="right")]
+        exposed = upto - cumulative[np.searchsorted(self.time, outcome.entry, side="right")]
+        exposed[order] -= np.add.reduceat(hazard * self.share, self.first)[self.tie]
+        hessian = (x * (risk * exposed)[:, None]).T @ x - (mean * self.weight[:, None]).T @ mean
+        return (
+            value / total + 0.5 * self.penalty * float(beta @ beta),
+            gradient / total + self.penalty * beta,
+            hessian / total + self.penalty * np.eye(len(beta)),
+        )
 
 
 def _at_risk(values: np.ndarray, outcome: Outcome, times: np.ndarray) -> np.ndarray:
     """Return the sum of `values` (N, k) over the rows at risk at each time: entered before it, and not gone."""
     result = np.zeros((len(times), values.shape[1]))
-    for moment, sign, side in ((outcome.time, 1.0, "left"), (outcome.entry, -1.0, "left")):
+    for moment, sign in ((outcome.time, 1.0), (outcome.entry, -1.0)):
         order = np.argsort(moment, kind="stable")
         upwards = np.concatenate([np.cumsum(values[order][::-1], axis=0)[::-1], np.zeros((1, values.shape[1]))])
         # Gone before t: time < t. Not entered: entry >= t.
-        result += sign * upwards[np.searchsorted(moment[order], times, side=side)]  # type: ignore[call-overload]
+        result += sign * upwards[np.searchsorted(moment[order], times)]
     return result
-
-
-def _loss(
-    beta: np.ndarray, x: np.ndarray, outcome: Outcome, slots: _Slots, total: float, penalty: float
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return the loss, its gradient and its Hessian."""
-    linear = x @ beta
-    shift = float(linear.max())
-    risk = outcome.weight * np.exp(linear - shift)
-    moments = np.column_stack([risk, risk[:, None] * x])
-    tied = np.add.reduceat(moments[slots.order], slots.first)
-    which = np.searchsorted(slots.time[slots.first], slots.time)
-    sums = _at_risk(moments, outcome, slots.time) - slots.share[:, None] * tied[which]
-    zeroth, mean = sums[:, 0], sums[:, 1:] / sums[:, :1]
-    weight = outcome.weight[slots.order]
-    value = -(float(weight @ linear[slots.order]) - float(slots.weight @ (np.log(zeroth) + shift)))
-    gradient = -(weight @ x[slots.order] - slots.weight @ mean)
-    # Σ over slots of S2/S0 is Σ over rows of risk·x·xᵀ times the slots' hazards that the row was there for.
-    hazard = slots.weight / zeroth
-    cumulative = np.concatenate([[0.0], np.cumsum(hazard)])
-    upto = cumulative[np.searchsorted(slots.time, outcome.time, side="right")]
-    exposed = upto - cumulative[np.searchsorted(slots.time, outcome.entry, side="right")]
-    exposed[slots.order] -= np.add.reduceat(hazard * slots.share, slots.first)[which]
-    hessian = (x * (risk * exposed)[:, None]).T @ x - (mean * slots.weight[:, None]).T @ mean
-    ridge = penalty * np.eye(len(beta))
-    return (
-        value / total + 0.5 * penalty * float(beta @ beta),
-        gradient / total + penalty * beta,
-        hessian / total + ridge,
-    )
 
 
 def _baseline(beta: np.ndarray, x: np.ndarray, outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:

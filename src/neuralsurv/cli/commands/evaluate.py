@@ -18,14 +18,13 @@ from neuralsurv.cli.commands.fit import usable_cohort
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import make_estimator
 from neuralsurv.cli.options import EvaluateOptions
-from neuralsurv.cli.output_files import reserved
+from neuralsurv.cli.output_files import reserved, write_table
 from neuralsurv.cli.ridge_cox import fit_ridge_cox
 from neuralsurv.cli.settings import Config
 from neuralsurv.cli.start import interrupted
 from neuralsurv.cli.tables.covariate_checks import is_number, unusable
 from neuralsurv.cli.tables.survival_table import read_survival_table
 from neuralsurv.cli.tables.table_input import table_kind
-from neuralsurv.cli.tables.table_output import write_table
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError, MissingCodeWarning, NeuralSurvWarning

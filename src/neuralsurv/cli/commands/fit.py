@@ -50,10 +50,10 @@ def run(given: Config, out: Path, write_config: Path | None, *, force: bool, mes
 
 def usable_cohort(cohort: SurvivalTable, messages: Messages) -> SurvivalTable:
     """Leave out covariates that no model can use, and say so."""
-    names, notes = drop_unusable(cohort.covariates)
+    left_out = drop_unusable(cohort.covariates)
     cohort.show_notes(messages)
-    messages.note(*notes)
-    cohort = replace(cohort, frame=cohort.frame.drop(columns=names))
+    messages.note(*left_out.values())
+    cohort = replace(cohort, frame=cohort.frame.drop(columns=list(left_out)))
     if cohort.covariates.shape[1] == 0:
         raise InputError("no covariate is left that a model can use; check --features and --drop.")
     messages.note(*remarks(cohort.covariates))

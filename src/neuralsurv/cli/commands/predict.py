@@ -15,12 +15,11 @@ import pandas as pd
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import open_model
 from neuralsurv.cli.options import DataSettings, PredictOptions
-from neuralsurv.cli.output_files import file_size, replacing, reserved
+from neuralsurv.cli.output_files import csv_text, file_size, replacing, reserved, write_table
 from neuralsurv.cli.tables.covariate_checks import code_warnings, refuse_decimal_commas, text_categories
 from neuralsurv.cli.tables.outcome_columns import labels
 from neuralsurv.cli.tables.survival_table import settings_of_model
 from neuralsurv.cli.tables.table_input import is_text_file, read_table, table_kind
-from neuralsurv.cli.tables.table_output import csv_text, write_table
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.names import check_known, counted, printable
@@ -66,28 +65,27 @@ def run(
             first = model.time_scale_ / 200 if options.quantity == "hazard" else 0.0
             times = np.linspace(first, model.time_scale_, _TIMES_OF_A_PICTURE)
         elif chosen:
-            times = usual_times(model, options, messages)
+            times = _usual_times(model, options, messages)
         found = _predict(model, frame, options, times)
         if found.extrapolated.any():
             messages.warn(f"beyond {model.time_scale_:g}, the last training time, the prediction is extrapolated.")
         if found.filled:
-            messages.note(filled_words(found.filled))
-        if picture is not None:
-            unit = model.columns_.get("time")
-            draw(found, picture, options.level, unit=unit, force=force, messages=messages)
+            messages.note(_filled(found.filled))
         answer: dict[str, Any] = {"quantity": found.name, "level": options.level}
-        if out is None and picture is not None:
-            # Only the picture was asked for.
-            messages.result(picture=str(picture), **answer)
-            return
+        if picture is not None:
+            _draw(found, picture, options.level, unit=model.columns_.get("time"), force=force, messages=messages)
+            answer["picture"] = str(picture)
+            if out is None:
+                # Only the picture was asked for.
+                messages.result(**answer)
+                return
         result = found.to_frame(options.level)
         if chosen and picture is None and _with_median(options):
             result = _add_median(result, model.predict_median(frame), options.level)
         if out is not None:
             write_table(result, out, force=force)
             messages.say(f"wrote {out}: {counted(len(result), 'line')} ({file_size(out)})")
-            shown = None if picture is None else str(picture)
-            messages.result(out=str(out), lines=len(result), picture=shown, **answer)
+            messages.result(**{"out": str(out), "lines": len(result), "picture": None, **answer})
         elif messages.machine:
             messages.result(predictions=result.to_dict(orient="records"), **answer)
         else:
@@ -97,7 +95,7 @@ def run(
             sys.stdout.flush()
 
 
-def filled_words(filled: Sequence[Sequence[str]]) -> str:
+def _filled(filled: Sequence[Sequence[str]]) -> str:
     """Return which covariates were filled in, and for how many of the people."""
     counts = Counter(name for names in filled for name in names)
     listed = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
@@ -109,7 +107,7 @@ def filled_words(filled: Sequence[Sequence[str]]) -> str:
     )
 
 
-def usual_times(model: SurvivalEstimator, options: PredictOptions, messages: Messages) -> np.ndarray:
+def _usual_times(model: SurvivalEstimator, options: PredictOptions, messages: Messages) -> np.ndarray:
     """Return the times of a prediction for which none were asked for, and say which."""
     if model.event_quartiles_ is not None:
         times, source = np.unique(model.event_quartiles_), "the quartiles of the training event times"
@@ -202,20 +200,19 @@ def parse_times(text: str) -> np.ndarray:
             first, last, step = (float(part) for part in text.split(":"))
             if not (step > 0 and first <= last and np.isfinite([first, last, step]).all()):
                 raise ValueError
-            count = int((last - first) / step * (1 + 1e-12)) + 1
-            if count > _MOST_TIMES:
-                raise InputError(f"--times {text} are {count} times; give at most {_MOST_TIMES}.")
-            return first + step * np.arange(count)
-        return np.array([float(part) for part in text.split(",")])
-    except InputError:
-        raise
+        else:
+            return np.array([float(part) for part in text.split(",")])
     except ValueError as error:
         raise InputError(
             f"--times {text!r} is not understood; give times with commas between them, or first:last:step."
         ) from error
+    count = int((last - first) / step * (1 + 1e-12)) + 1
+    if count > _MOST_TIMES:
+        raise InputError(f"--times {text} are {count} times; give at most {_MOST_TIMES}.")
+    return first + step * np.arange(count)
 
 
-def draw(found: Prediction, path: Path, level: float, *, unit: str | None, force: bool, messages: Messages) -> None:
+def _draw(found: Prediction, path: Path, level: float, *, unit: str | None, force: bool, messages: Messages) -> None:
     """Draw the first people of a prediction into a file, and say how many; `unit` is the name of the time axis."""
     try:
         import matplotlib

@@ -195,11 +195,8 @@ def read_dates(values: pd.Series, name: str, date_format: str | None) -> pd.Seri
         bad = (dates.isna() & values.notna()).to_numpy()
         if bad.any():
             example = text[bad].iloc[0]
-            problem = (
-                f"are not of the format {date_format}"
-                if date_format
-                else "are not dates like 2024-03-31 (years 1678 to 2261)"
-            )
+            usual = "are not dates like 2024-03-31 (years 1678 to 2261)"
+            problem = f"are not of the format {date_format}" if date_format else usual
             raise InputError(
                 f"column {name!r} holds {example!r} and the like in {rows_phrase(bad)}, which {problem}; "
                 "say how they are written, for example --date-format %d.%m.%Y."
