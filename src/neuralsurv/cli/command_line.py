@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -89,6 +90,11 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
+def _command(**groups: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that makes a command of a function, with the options of some groups."""
+    return lambda function: app.command(epilog=_EPILOG)(with_options(**groups)(function))
+
+
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show where an unexpected error comes from.")] = False,
@@ -99,7 +105,7 @@ def options(
     """Take the options that stand before a command."""
 
 
-@app.command(epilog=_EPILOG)
+@_command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the pictures.")] = Path("demo"),
     rows: Annotated[int, typer.Option("--rows", help="Rows of the cohort.", min=10)] = 150,
@@ -110,8 +116,7 @@ def demo(
     run(out, rows)
 
 
-@app.command(epilog=_EPILOG)
-@with_options(given=run_options, streaming=StreamOptions, messages=Messages)
+@_command(given=run_options, streaming=StreamOptions, messages=Messages)
 def fit(
     *,
     given: Config,
@@ -143,8 +148,7 @@ def fit(
     run(given, out, write_config, force=force, messages=messages)
 
 
-@app.command(epilog=_EPILOG)
-@with_options(given=run_options, options=EvaluateOptions, messages=Messages)
+@_command(given=run_options, options=EvaluateOptions, messages=Messages)
 def evaluate(
     *, given: Config, options: EvaluateOptions, out: o.ScoresOut = None, force: o.Force = False, messages: Messages
 ) -> None:
@@ -157,8 +161,7 @@ def evaluate(
     run(given, options, out, force=force, messages=messages)
 
 
-@app.command(epilog=_EPILOG)
-@with_options(options=PredictOptions, table=some_of(DataSettings, "id", *FILE), messages=Messages)
+@_command(options=PredictOptions, table=some_of(DataSettings, "id", *FILE), messages=Messages)
 def predict(
     *,
     model: o.Model,
@@ -176,8 +179,7 @@ def predict(
     run(model, replace(table, file=data), options, out, picture, force=force, messages=messages)
 
 
-@app.command(epilog=_EPILOG)
-@with_options(table=some_of(DataSettings, *OUTCOME, *FILE), arguments=ReportArguments, messages=Messages)
+@_command(table=some_of(DataSettings, *OUTCOME, *FILE), arguments=ReportArguments, messages=Messages)
 def report(
     *,
     model: o.Model,
@@ -197,8 +199,7 @@ def report(
     run(model, replace(table, file=data), arguments, out, force=force, messages=messages)
 
 
-@app.command(epilog=_EPILOG)
-@with_options(
+@_command(
     options=some_of(ServeOptions, "host", "port", "token_file", "no_token", port=0, explorer=True), messages=Messages
 )
 def explore(*, model: o.Model, options: ServeOptions, no_browser: o.NoBrowser = False, messages: Messages) -> None:
@@ -211,8 +212,7 @@ def explore(*, model: o.Model, options: ServeOptions, no_browser: o.NoBrowser = 
     run(model, options, browser=not no_browser, messages=messages)
 
 
-@app.command(epilog=_EPILOG)
-@with_options(options=ServeOptions, messages=Messages)
+@_command(options=ServeOptions, messages=Messages)
 def serve(*, model: o.Model, options: ServeOptions, messages: Messages) -> None:
     """Serve the predictions of a model over HTTP: /predict, /model, /health, /metrics, /openapi.json.
 
@@ -224,7 +224,7 @@ def serve(*, model: o.Model, options: ServeOptions, messages: Messages) -> None:
     run(model, options, messages=messages)
 
 
-@app.command(epilog=_EPILOG)
+@_command()
 def inspect(model: o.Model, json: o.Json = False) -> None:
     """Show what a model file holds: its data, columns, choices, convergence and warnings."""
     from neuralsurv.cli.commands.inspect import run

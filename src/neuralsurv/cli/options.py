@@ -67,16 +67,7 @@ def _column(text: str, panel: str = _COLUMNS, *names: str) -> Any:
 
 
 def with_options(**groups: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that replaces parameters of a function by the options that a group makes them from.
-
-    Examples
-    --------
-    >>> import inspect
-    >>> @with_options(file=some_of(DataSettings, "separator", "decimal"))
-    ... def show(rows: int, file) -> None: ...
-    >>> list(inspect.signature(show).parameters)
-    ['rows', 'separator', 'decimal']
-    """
+    """Return a decorator that replaces parameters of a function by the options that a group makes them from."""
     options = {name: inspect.signature(group, eval_str=True).parameters for name, group in groups.items()}
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,9 @@
 """A ridge-penalised Cox model, the baseline of ``neuralsurv evaluate``.
 
 It minimises −ℓ(β)/Σw + ½·penalty·‖β‖², where ℓ is the partial log-likelihood with Efron's correction for ties, by
-Newton's method. The scale of the penalty is that of lifelines, with covariates of spread 1.
+Newton's method. The scale of the penalty is that of lifelines, with covariates of spread 1. See B. Efron (1977), The
+efficiency of Cox's likelihood function for censored data, JASA 72, and P. J. Verweij, H. C. van Houwelingen (1994),
+Penalized likelihood in Cox regression, Statistics in Medicine 13.
 """
 
 from __future__ import annotations
@@ -37,22 +39,7 @@ class RidgeCox:
 
 
 def fit_ridge_cox(x: np.ndarray, outcome: Outcome, penalty: float = 0.1) -> RidgeCox:
-    """Fit the model to centered and scaled covariates, shape (N, p); late entry and weights count.
-
-    References
-    ----------
-    B. Efron (1977), The efficiency of Cox's likelihood function for censored data, JASA 72. P. J. Verweij, H. C. van
-    Houwelingen (1994), Penalized likelihood in Cox regression, Statistics in Medicine 13.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from neuralsurv.data.outcome import Outcome
-    >>> x = np.array([[1.0], [0.5], [-0.5], [-1.0]])
-    >>> model = fit_ridge_cox(x, Outcome.from_arrays([1, 3, 2, 4], [1, 1, 1, 0]), penalty=0.1)
-    >>> bool(model.coefficients[0] > 0)
-    True
-    """
+    """Fit the model to centered and scaled covariates, shape (N, p); late entry and weights count."""
     if not 0 < penalty < np.inf:
         raise InputError(f"the penalty of the ridge Cox model is {penalty!r}; it must be a positive number.")
     there = outcome.weight > 0

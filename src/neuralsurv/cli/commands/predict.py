@@ -17,8 +17,7 @@ from neuralsurv.cli.modelling import open_model
 from neuralsurv.cli.options import DataSettings, PredictOptions
 from neuralsurv.cli.output_files import csv_text, file_size, replacing, reserved, write_table
 from neuralsurv.cli.tables.covariate_checks import code_warnings, refuse_decimal_commas, text_categories
-from neuralsurv.cli.tables.outcome_columns import labels
-from neuralsurv.cli.tables.survival_table import settings_of_model
+from neuralsurv.cli.tables.survival_table import labels, settings_of_model
 from neuralsurv.cli.tables.table_input import is_text_file, read_table, table_kind
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.base import SurvivalEstimator

@@ -10,8 +10,7 @@ from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.options import DataSettings, ReportArguments
 from neuralsurv.cli.output_files import file_size, reserved, write_text
 from neuralsurv.cli.tables.covariate_checks import code_warnings, text_categories
-from neuralsurv.cli.tables.outcome_columns import labels
-from neuralsurv.cli.tables.survival_table import SurvivalTable, read_survival_table, settings_of_model
+from neuralsurv.cli.tables.survival_table import SurvivalTable, labels, read_survival_table, settings_of_model
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 from neuralsurv.progress import bar

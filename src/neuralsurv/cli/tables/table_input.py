@@ -247,14 +247,7 @@ def _read_arrow(data: bytes, kind: str, name: str) -> pd.DataFrame:
 
 
 def guess_separator(text: str, usual: str) -> str:
-    r"""Return the separator that cuts the first rows into most cells, the same number in each; else the usual one.
-
-    Examples
-    --------
-    >>> from neuralsurv.cli.tables.table_input import guess_separator
-    >>> guess_separator("age;dose\n61;1,5\n", ","), guess_separator("age\n61\n", ",")
-    (';', ',')
-    """
+    """Return the separator that cuts the first rows into most cells, the same number in each; else the usual one."""
     found = {candidate: _cells(text, candidate) for candidate in _SEPARATORS}
     best = max(found.values())
     return usual if found.get(usual, 0) == best or best < 2 else next(c for c in _SEPARATORS if found[c] == best)

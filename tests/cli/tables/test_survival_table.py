@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from neuralsurv.cli.options import UNITS
-from neuralsurv.cli.tables.outcome_columns import (
+from neuralsurv.cli.tables.survival_table import (
     duration,
     event_flags,
     event_note,
