@@ -216,8 +216,8 @@ def explore(*, model: o.Model, options: ServeOptions, no_browser: o.NoBrowser = 
 def serve(*, model: o.Model, options: ServeOptions, messages: Messages) -> None:
     """Serve the predictions of a model over HTTP: /predict, /model, /health, /metrics, /openapi.json.
 
-    Only this machine can reach it unless --host says otherwise. A new model file in the old place is taken up without
-    a restart.
+    Only this machine can reach it unless --host says otherwise. A model file that is replaced is loaded without a
+    restart.
     """
     from neuralsurv.cli.commands.serve import run
 
@@ -226,7 +226,7 @@ def serve(*, model: o.Model, options: ServeOptions, messages: Messages) -> None:
 
 @_command()
 def inspect(model: o.Model, json: o.Json = False) -> None:
-    """Show what a model file holds: its data, columns, choices, convergence and warnings."""
+    """Show what a model file holds: its data, columns, settings, convergence and warnings."""
     from neuralsurv.cli.commands.inspect import run
 
     run(model, messages=Messages(json=json))

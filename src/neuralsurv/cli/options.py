@@ -104,12 +104,14 @@ def some_of(group: Callable[..., Any], *names: str, **given: Any) -> Callable[..
 
 
 Data = Annotated[Path | None, typer.Argument(metavar="DATA", help="CSV, TSV, Parquet or feather; .gz too.")]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that fit wrote.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by fit.")]
 Force = Annotated[bool, _flag("--force", "Replace a file that exists.", _RUN)]
 Quiet = Annotated[bool, _flag("--quiet", "No progress, and no notes except on how the event was read.", _RUN)]
 Json = Annotated[bool, _flag("--json", "Print one JSON object for programs.", _RUN, callback=_remember, is_eager=True)]
 Level = Annotated[float, option("Level of the intervals.", _RUN)]
-Configuration = Annotated[Path | None, option("TOML file with settings; what is typed comes before it.", _RUN, "FILE")]
+Configuration = Annotated[
+    Path | None, option("TOML file with settings; options on the command line override it.", _RUN, "FILE")
+]
 WriteConfig = Annotated[Path | None, option("Write the settings of this run to a TOML file.", _RUN, "FILE")]
 ModelOut = Annotated[Path | None, option("Where the model goes: m.neuralsurv.", _RUN, "FILE")]
 ScoresOut = Annotated[Path | None, option("Write the scores of every fold to a table.", _RUN, "FILE")]
@@ -162,9 +164,9 @@ class DataSettings:
     ] = None
     features: Annotated[Texts, _column("Use this covariate; repeat it. All columns if not given.")] = ()
     drop: Annotated[Texts, _column("Leave this column out; may be repeated.")] = ()
-    categorical: Annotated[Texts, _column("Numbers in this column are names; may be repeated.")] = ()
+    categorical: Annotated[Texts, _column("Treat the numbers of this column as categories; may be repeated.")] = ()
     separator: Annotated[
-        str | None, option("What stands between two cells of a text file; guessed if not given.", _TABLE, "TEXT")
+        str | None, option("Separator of the columns of a text file; guessed if not given.", _TABLE, "TEXT")
     ] = None
     decimal: Annotated[
         str | None, option("Decimal sign of a text file, for example a comma: --decimal ,", _TABLE, "TEXT")
@@ -215,7 +217,7 @@ class StreamOptions:
     batch_size: Annotated[int | None, option("Rows of a mini-batch step.", _STREAM, "N")] = None
     modes: Annotated[int | None, option("Posterior modes to find; the work grows in proportion.", _STREAM, "N")] = None
     checkpoint: Annotated[
-        Path | None, option("Save the state here, and go on from it if it is there.", _STREAM, "FILE")
+        Path | None, option("Save the state here, and resume from it if it exists.", _STREAM, "FILE")
     ] = None
     own_rows: Annotated[
         bool, _flag("--own-rows", "Under torchrun: every process reads files of its own under this name.", _STREAM)
@@ -226,8 +228,8 @@ class StreamOptions:
 class EvaluateOptions:
     """Options of a cross-validation."""
 
-    folds: Annotated[int, option("Folds.", _SCORES)] = 5
-    repeats: Annotated[int, option("How often to repeat it, with other folds.", _SCORES)] = 1
+    folds: Annotated[int, option("Number of folds.", _SCORES)] = 5
+    repeats: Annotated[int, option("Repetitions, each with other folds.", _SCORES)] = 1
     cox_penalty: Annotated[float, option("Penalty of the ridge Cox model.", _SCORES)] = 0.1
     horizon: Annotated[
         float | None, option("Where the Brier score ends; as far as it is defined if not given.", _SCORES, "TIME")
@@ -250,7 +252,9 @@ class PredictOptions:
         str,
         option("survival, hazard, cumulative-hazard, median, quantile, event-time, rmst or path.", _PREDICTION, "NAME"),
     ] = "survival"
-    given: Annotated[float | None, option("Survival of people who have reached this time.", _PREDICTION, "TIME")] = None
+    given: Annotated[float | None, option("Survival given that this time has been reached.", _PREDICTION, "TIME")] = (
+        None
+    )
     horizon: Annotated[
         float | None, option("Horizon of rmst; the last training time if not given.", _PREDICTION, "TIME")
     ] = None
@@ -268,7 +272,9 @@ class ReportArguments:
     ] = None
     horizon: Annotated[
         float | None,
-        option("Where curves and means end; where a tenth is still watched if not given.", _REPORT, "TIME"),
+        option(
+            "Where curves and means end; where a tenth of the rows is still followed if not given.", _REPORT, "TIME"
+        ),
     ] = None
     level: Level = 0.9
     people: Annotated[
@@ -284,15 +290,19 @@ class ServeOptions:
     host: Annotated[str, option("Address to listen on.", _SERVICE)] = "127.0.0.1"
     port: Annotated[int, option("Port to listen on; 0 takes a free one.", _SERVICE, min=0, max=65535)] = 8000
     token_file: Annotated[
-        Path | None, option("File with the token that clients must show; or set NEURALSURV_TOKEN.", _SERVICE, "FILE")
+        Path | None, option("File with the token that clients must send; or set NEURALSURV_TOKEN.", _SERVICE, "FILE")
     ] = None
-    no_token: Annotated[bool, _flag("--no-token", "Let other machines ask without a token.", _SERVICE)] = False
+    no_token: Annotated[bool, _flag("--no-token", "Accept requests from other machines without a token.", _SERVICE)] = (
+        False
+    )
     name: Annotated[
         Texts, option("Host name under which clients call the service; may be repeated.", _SERVICE, "NAME")
     ] = ()
-    threads: Annotated[int | None, option("Predictions at the same time.", _SERVICE, "N", min=1, max=256)] = None
-    max_bytes: Annotated[int, option("Size of a request.", _LIMITS, "N", min=1)] = 2**20
-    max_people: Annotated[int, option("People in a request.", _LIMITS, "N", min=1)] = 1000
-    max_times: Annotated[int, option("Times in a request.", _LIMITS, "N", min=1)] = 500
-    timeout: Annotated[float, option("Seconds until an answer.", _LIMITS, "SECONDS")] = 30.0
+    threads: Annotated[int | None, option("Predictions that run at the same time.", _SERVICE, "N", min=1, max=256)] = (
+        None
+    )
+    max_bytes: Annotated[int, option("Largest request, in bytes.", _LIMITS, "N", min=1)] = 2**20
+    max_people: Annotated[int, option("Most people in a request.", _LIMITS, "N", min=1)] = 1000
+    max_times: Annotated[int, option("Most times in a request.", _LIMITS, "N", min=1)] = 500
+    timeout: Annotated[float, option("Time limit of a request, in seconds.", _LIMITS, "SECONDS")] = 30.0
     explorer: Annotated[bool, _flag("--explorer", "Serve the explorer's page too, at /.", _SERVICE)] = False

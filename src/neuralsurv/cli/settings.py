@@ -45,7 +45,7 @@ def model_settings(
     setting: Annotated[
         Texts, option("Any other argument of NeuralSurv; may be repeated.", _MODEL, "NAME=VALUE", "--set")
     ] = (),
-    seed: Annotated[int | None, option("Seed of all that is random; 0 if not given.", _MODEL, "N")] = None,
+    seed: Annotated[int | None, option("Random seed; 0 if not given.", _MODEL, "N")] = None,
 ) -> dict[str, Any]:
     """Return the arguments of the estimator that were typed; a linear model has no hidden layers (``"none"``)."""
     found: dict[str, Any] = {"preset": preset, "hidden": _widths(hidden), "random_state": seed, "draws": draws}

@@ -85,7 +85,7 @@ def _head(report: Report, facts: Sequence[tuple[str, str]]) -> str:
         (f"{cohort.rows:,}", "rows"),
         (f"{cohort.events:,}", f"events ({cohort.events / cohort.rows:.0%})"),
         ("–" if accuracy.concordance is None else f"{accuracy.concordance:.3f}", "concordance (0.5 is chance)"),
-        (f"{accuracy.distribution.p_value:.2f}", "p of D-calibration (small is bad)"),
+        (f"{accuracy.distribution.p_value:.2f}", "D-calibration p (small: poorly calibrated)"),
     ]
     tiles = "".join(f"<li><strong>{html.escape(value)}</strong> <span>{words}</span></li>" for value, words in figures)
     return (

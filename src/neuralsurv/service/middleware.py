@@ -31,7 +31,7 @@ log = logging.getLogger("neuralsurv.service")
 _GRACE = 2.0
 _CLIENT_LEFT = 499
 STOPPING = "the service is stopping; try again later."
-FAULT = "the service failed on this request; the fault is ours, and its log has the place."
+FAULT = "the service failed on this request; this is an error of the service, and its log says where."
 _HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:[0-9]{0,5})?")
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),

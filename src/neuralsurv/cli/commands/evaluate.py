@@ -331,7 +331,9 @@ def _show(
                 f"{gap['standard_error']:.4f}, rough, since folds share training rows)"
             )
     if not np.isnan(scores.horizon):
-        messages.say(f"Brier scores are integrated up to time {scores.horizon:g}; a small D-calibration p is bad.")
+        messages.say(
+            f"Brier scores are integrated to time {scores.horizon:g}; a small D-calibration p means poor calibration."
+        )
     if out is not None:
         messages.say(f"wrote {out}")
     messages.result(

@@ -67,7 +67,7 @@ def _show(
 ) -> None:
     columns = described(model.encoding_.columns, cohort.covariates)
     shown = columns[:_MOST_COLUMNS_SHOWN]
-    messages.table(f"Covariates ({len(columns)})", ("column", "read as", "missing", "the model sees"), shown)
+    messages.table(f"Covariates ({len(columns)})", ("column", "read as", "missing", "encoding"), shown)
     if len(columns) > len(shown):
         messages.say(f"… and {len(columns) - len(shown)} more; neuralsurv inspect {out} shows all.")
     messages.say(str(model.summary()).partition("\n\nWarnings")[0])
