@@ -176,7 +176,7 @@ def predict(
     """Predict for the rows of a table, with intervals, as numbers or as a picture."""
     from neuralsurv.cli.commands.predict import run
 
-    run(model, replace(table, file=data), options, out, picture, force=force, messages=messages)
+    run(model, data, table, options, out, picture, force=force, messages=messages)
 
 
 @_command(table=some_of(DataSettings, *OUTCOME, *FILE), arguments=ReportArguments, messages=Messages)

@@ -103,7 +103,8 @@ def some_of(group: Callable[..., Any], *names: str, **given: Any) -> Callable[..
     return make
 
 
-Data = Annotated[Path | None, typer.Argument(metavar="DATA", help="CSV, TSV, Parquet or feather; .gz too.")]
+_DATA = typer.Argument(metavar="DATA", help="CSV, TSV, Parquet or feather; .gz too.")
+Data = Annotated[Path, _DATA]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by fit.")]
 Force = Annotated[bool, _flag("--force", "Replace a file that exists.", _RUN)]
 Quiet = Annotated[bool, _flag("--quiet", "No progress, and no notes except on how the event was read.", _RUN)]
@@ -127,7 +128,7 @@ NoBrowser = Annotated[bool, _flag("--no-browser", "Do not open the page in a bro
 class DataSettings:
     """Which table is read, and what its columns are: the options of a command and the keys of a configuration file."""
 
-    file: Data = None
+    file: Annotated[Path | None, _DATA] = None
     time: Annotated[str | None, _column("Follow-up time.")] = None
     # torchrun takes --event for an option of its own, cut short; the longer name is for there.
     event: Annotated[

@@ -38,6 +38,7 @@ _MOST_INTERVALS = 30
 
 def run(
     path: Path,
+    data: Path,
     table: DataSettings,
     options: PredictOptions,
     out: Path | None,
@@ -52,12 +53,12 @@ def run(
     _check(options, times)
     if picture is not None and picture.suffix.lower() not in _KINDS:
         raise InputError(f"--picture {picture.name!r} must end with {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.")
-    inputs = (path, table.file)
+    inputs = (path, data)
     with reserved(out, force=force, inputs=inputs), reserved(picture, force=force, inputs=inputs):
         if out is not None:
             table_kind(out)
         model = open_model(path, messages)
-        frame = _labelled(model_table(model, table, messages), model, table.id)
+        frame = _labelled(_read(model, data, table, messages), model, table.id)
         chosen = times is None and options.quantity in _ALONG_TIMES
         if chosen and picture is not None:
             # At time 0 a hazard may be infinite.
@@ -138,9 +139,8 @@ def _add_median(curves: pd.DataFrame, medians: Prediction, level: float) -> pd.D
     return curves.assign(**{f"median_{name}": found[own].to_numpy()[each] for name, own in columns.items()})
 
 
-def model_table(model: SurvivalEstimator, table: DataSettings, messages: Messages) -> pd.DataFrame:
+def _read(model: SurvivalEstimator, file: Path, table: DataSettings, messages: Messages) -> pd.DataFrame:
     """Read a table the way the model's training table was read: categories as text."""
-    file = Path(str(table.file))
     names = text_categories(model.encoding_.columns)
     notes: list[str] = []
     if not table.missing and (missing := settings_of_model(model.columns_).missing):

@@ -31,7 +31,7 @@ def run(
 
         model = open_model(path, messages)
         model.set_params(verbose=False)
-        file = "" if table.file is None else table.file.name
+        file = table.file.name if table.file else ""
         if table.time is None and table.start_date is None:
             table = table.over(settings_of_model(model.columns_))
         names = [column.name for column in model.encoding_.columns]

@@ -31,8 +31,8 @@ def refuse_decimal_commas(frame: pd.DataFrame, *, text_file: bool, categorical: 
 
     `text_file` and `categorical` say whether ``--decimal`` and ``--categorical`` can be used.
     """
-    texts = frame.select_dtypes(include=["object", "string"])
-    found = {str(name): example for name in texts if (example := decimal_comma(texts[name].dropna())) is not None}
+    texts = [name for name in frame.columns if pd.api.types.is_string_dtype(frame[name].dtype)]
+    found = {str(name): example for name in texts if (example := decimal_comma(frame[name].dropna())) is not None}
     if found:
         name, example = next(iter(found.items()))
         more = f" and {counted(len(found) - 1, 'more column')}" if len(found) > 1 else ""
