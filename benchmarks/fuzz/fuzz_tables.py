@@ -13,7 +13,7 @@ import pandas as pd
 from fuzz_choices import ByteChoices
 from fuzz_cohort import BrokenPromiseError, attempt
 
-from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.options import DataSettings
 from neuralsurv.cli.tables.covariate_checks import drop_unusable, remarks
 from neuralsurv.cli.tables.survival_table import read_survival_table
 from neuralsurv.cli.tables.table_input import read_table

@@ -3,14 +3,14 @@ import inspect
 import pytest
 
 from cli.run_command import refused
-from neuralsurv.cli.options import file_options, outcome_options, run_options, with_options
-from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.options import FILE, OUTCOME, DataSettings, ServeOptions, some_of, with_options
+from neuralsurv.cli.settings import run_options
 
 
 def test_a_group_stands_where_its_parameter_stood_and_is_made_of_its_options():
     seen = []
 
-    @with_options(file=file_options)
+    @with_options(file=some_of(DataSettings, *FILE))
     def command(*, first: int, file: DataSettings, last: str = "z") -> None:
         seen.append((first, file, last))
 
@@ -20,23 +20,30 @@ def test_a_group_stands_where_its_parameter_stood_and_is_made_of_its_options():
     assert seen == [(1, DataSettings(separator=";", missing=("9",)), "y")]
 
 
-def test_every_setting_of_the_data_is_an_option():
-    names = {*inspect.signature(run_options).parameters, "file", "event_values"}
-    assert set(DataSettings.__dataclass_fields__) <= names
+def test_a_part_of_a_group_has_defaults_and_values_of_its_own():
+    group = some_of(ServeOptions, "host", "port", port=0, explorer=True)
+    found = {name: option.default for name, option in inspect.signature(group).parameters.items()}
+    assert found == {"host": "127.0.0.1", "port": 0}
+    assert group(host="a", port=3) == ServeOptions(host="a", port=3, explorer=True)
+
+
+def test_the_outcome_is_everything_but_the_file_and_the_covariates():
+    others = {"file", "features", "drop", "categorical", *FILE}
+    assert {*OUTCOME} == set(DataSettings.__dataclass_fields__) - others
 
 
 def test_what_is_typed_comes_before_the_config(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('[data]\ntime = "a"\nevent = "b"\n[model]\nrho = 1\ndraws = 3\n', encoding="utf-8")
-    options = dict.fromkeys(inspect.signature(run_options).parameters)
-    options.update(time="t", draws=7, config=path, drop_missing_outcome=False)
-    found = run_options(**options)
+    options = {name: option.default for name, option in inspect.signature(run_options).parameters.items()}
+    found = run_options(**{**options, "time": "t", "draws": 7, "config": path})
     assert found.data == DataSettings(time="t", event="b")
     assert found.model == {"rho": 1, "draws": 7}
 
 
-def test_event_values_are_kept_in_order():
-    assert outcome_options(event_value=["dead", "lost"]).event_values == ("dead", "lost")
+def test_what_is_repeated_is_kept_in_order():
+    options = {name: option.default for name, option in inspect.signature(run_options).parameters.items()}
+    assert run_options(**{**options, "event_values": ["dead", "lost"]}).data.event_values == ("dead", "lost")
 
 
 @pytest.mark.parametrize("command", ["fit", "evaluate"])

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuralsurv.cli.settings import DataSettings, config_text, model_settings, read_config
+from neuralsurv.cli.options import DataSettings
+from neuralsurv.cli.settings import config_text, model_settings, read_config
 from neuralsurv.errors import InputError
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1)
@@ -85,11 +86,10 @@ def test_settings_that_are_set_win():
 
 
 def test_model_settings():
-    found = model_settings(
-        "paper", "16,8", 3, 50, ["rho=0.8", "activation=tanh", "phi_prior=[1, 2]", "accelerate=false"]
-    )
+    more = ("rho=0.8", "activation=tanh", "phi_prior=[1, 2]", "accelerate=false")
+    found = model_settings(preset="paper", hidden="16,8", seed=3, draws=50, setting=more)
     assert found == {
         "preset": "paper", "hidden": [16, 8], "random_state": 3, "draws": 50, "rho": 0.8, "activation": "tanh",
         "phi_prior": [1, 2], "accelerate": False,
     }  # fmt: skip
-    assert model_settings(None, "none", None, None, None) == {"hidden": []}
+    assert model_settings(hidden="none") == {"hidden": []}

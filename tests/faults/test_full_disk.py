@@ -17,7 +17,7 @@ import torch
 
 from faults.children import in_child, needs_fork
 from neuralsurv import load
-from neuralsurv.cli.tables.table_output import write_table
+from neuralsurv.cli.output_files import write_table
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.checkpoint import Checkpoint

@@ -7,7 +7,7 @@ import pandas as pd
 
 from neuralsurv import NeuralSurv
 from neuralsurv.data.outcome import Outcome
-from neuralsurv.report.build import Report, ReportOptions, build
+from neuralsurv.report.build import Report, build
 from small_cohort import quick_model, small_cohort
 
 EVIL = "<script>alert('x')</script>"
@@ -31,7 +31,7 @@ def model() -> NeuralSurv:
 def make(**choices) -> Report:
     frame, outcome = cohort()
     labels = [f"row {k}" for k in range(len(frame))]
-    return build(model(), frame, outcome, labels, ReportOptions(**choices), lambda done, words: None)
+    return build(model(), frame, outcome, labels, lambda done, words: None, **choices)
 
 
 @cache

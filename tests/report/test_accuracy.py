@@ -29,13 +29,13 @@ def test_area_under_the_roc_curve_is_that_of_scikit_survival():
     outcome, survival, times = curves()
     found = measure(outcome, survival, times, np.array([0.3])).discrimination
     inside = slice(1, -1)
-    at = found.times[inside]
+    at = found.index[inside].to_numpy()
     risk = np.stack([1 - survival_at(np.full(len(outcome), t), survival, times) for t in at], axis=1)
     expected = cumulative_dynamic_auc(structured(outcome), structured(outcome), risk, at)[0]
-    np.testing.assert_allclose(found.value[inside], expected, rtol=1e-10)
-    assert (found.lower <= found.value).all()
-    assert (found.value <= found.upper).all()
-    assert (found.upper - found.lower).max() < 0.3
+    np.testing.assert_allclose(found["value"].iloc[inside], expected, rtol=1e-10)
+    assert (found["lower"] <= found["value"]).all()
+    assert (found["value"] <= found["upper"]).all()
+    assert (found["upper"] - found["lower"]).max() < 0.3
 
 
 def test_ties_count_half_and_weights_are_copies():
@@ -49,27 +49,27 @@ def test_ties_count_half_and_weights_are_copies():
 
 def test_brier_scores_of_model_and_kaplan_meier():
     outcome, survival, times = curves()
-    found = measure(outcome, survival, times, np.array([0.3]))
-    keep = (found.brier.times > outcome.time.min()) & (found.brier.times < outcome.time.max())
-    grid = found.brier.times[keep]
+    found = measure(outcome, survival, times, np.array([0.3])).brier
+    found = found[(found.index > outcome.time.min()) & (found.index < outcome.time.max())]
+    grid = found.index.to_numpy()
     table = np.stack([survival_at(np.full(len(outcome), t), survival, times) for t in grid], axis=1)
     expected = brier_score(structured(outcome), structured(outcome), table, grid)[1]
-    np.testing.assert_allclose(found.brier.value[keep], expected, rtol=1e-10)
-    assert found.brier.value.mean() < found.brier_reference.value.mean()
+    np.testing.assert_allclose(found["model"], expected, rtol=1e-10)
+    assert found["model"].mean() < found["reference"].mean()
 
 
 def test_calibration_in_groups():
     outcome, survival, times = curves()
     groups = measure(outcome, survival, times, np.array([0.5])).groups[0]
     predicted = survival_at(np.full(len(outcome), 0.5), survival, times)
-    assert len(groups.size) == 10
-    assert groups.size.sum() == len(outcome)
+    assert len(groups.table["size"]) == 10
+    assert groups.table["size"].sum() == len(outcome)
     lowest = np.argsort(predicted)[:20]
     estimate = KaplanMeierFitter(alpha=0.1).fit(outcome.time[lowest], outcome.event[lowest])
-    assert groups.predicted[0] == pytest.approx(predicted[lowest].mean())
-    assert groups.observed[0] == pytest.approx(estimate.predict(0.5))
+    assert groups.table["predicted"][0] == pytest.approx(predicted[lowest].mean())
+    assert groups.table["observed"][0] == pytest.approx(estimate.predict(0.5))
     ends = estimate.confidence_interval_survival_function_.loc[:0.5].iloc[-1].to_numpy()
-    assert (groups.lower[0], groups.upper[0]) == pytest.approx(tuple(ends))
+    assert (groups.table["lower"][0], groups.table["upper"][0]) == pytest.approx(tuple(ends))
     # These are the true curves, and the seed is fixed: a false alarm had a chance of 1 in 1,000.
     assert groups.p_value > 1e-3
     assert 2 <= groups.tested <= 10
@@ -80,14 +80,14 @@ def test_groups_that_are_not_watched_that_long_are_left_out():
     outcome = Outcome.from_arrays(outcome.time, np.concatenate([np.zeros(10), np.ones(10)]))
     survival = np.concatenate([np.tile([1.0, 0.2], (10, 1)), np.tile([1.0, 0.9], (10, 1))])
     groups = measure(outcome, survival, np.array([0.0, 5.0]), np.array([3.0])).groups[0]
-    assert groups.size.tolist() == [10]
+    assert groups.table["size"].tolist() == [10]
     assert groups.p_value is None
     # All ten are watched and alive: the exact binomial bound of ten rows.
-    assert (groups.observed[0], groups.upper[0]) == (1, 1)
-    assert groups.lower[0] == pytest.approx(binomtest(10, 10).proportion_ci(0.9, method="exact").low)
+    assert (groups.table["observed"][0], groups.table["upper"][0]) == (1, 1)
+    assert groups.table["lower"][0] == pytest.approx(binomtest(10, 10).proportion_ci(0.9, method="exact").low)
     later = measure(outcome, survival, np.array([0.0, 5.0]), np.array([5.0])).groups[0]
-    assert later.observed.tolist() == [0]
-    assert later.upper[0] == pytest.approx(binomtest(0, 10).proportion_ci(0.9, method="exact").high)
+    assert later.table["observed"].tolist() == [0]
+    assert later.table["upper"][0] == pytest.approx(binomtest(0, 10).proportion_ci(0.9, method="exact").high)
 
 
 def test_late_entry_leaves_out_what_is_not_defined():

@@ -120,8 +120,6 @@ def test_a_report_with_nothing_to_say(page):
 
 def test_groups_without_rows():
     group = report().accuracy.groups[0]
-    empty = replace(
-        group, **{name: getattr(group, name)[:0] for name in ("predicted", "observed", "lower", "upper", "size")}
-    )
+    empty = replace(group, table=group.table[:0])
     shown = render(replace(report(), accuracy=replace(report().accuracy, groups=(empty,))), [])
     assert "No row is followed up to" in shown

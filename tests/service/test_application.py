@@ -312,7 +312,7 @@ class TestFaults:
         caplog.set_level(logging.INFO, logger="neuralsurv.service")
         with client(path) as service:
             answer = ask(service, {"age": 77.25})
-        assert refused(answer, 500).startswith("the service failed on this request; the fault is ours")
+        assert refused(answer, 500).startswith("the service failed on this request; this is an error of the service")
         assert "Traceback" not in answer.text
         assert "Smith" not in answer.text
         said = "\n".join(record.getMessage() for record in caplog.records)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,18 +15,18 @@ from typer.core import TyperGroup
 from neuralsurv.cli import options as o
 from neuralsurv.cli.messages import Messages, as_json
 from neuralsurv.cli.options import (
+    FILE,
+    OUTCOME,
+    DataSettings,
     EvaluateOptions,
     PredictOptions,
     ReportArguments,
     ServeOptions,
     StreamOptions,
-    file_options,
-    message_options,
-    outcome_options,
-    run_options,
+    some_of,
     with_options,
 )
-from neuralsurv.cli.settings import Config, DataSettings
+from neuralsurv.cli.settings import Config, run_options
 from neuralsurv.cli.start import BAD_INPUT, INTERRUPTED, UNEXPECTED
 from neuralsurv.errors import InputError, NeuralSurvError
 from neuralsurv.names import printable
@@ -88,6 +90,11 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
+def _command(**groups: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that makes a command of a function, with the options of some groups."""
+    return lambda function: app.command(epilog=_EPILOG)(with_options(**groups)(function))
+
+
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show where an unexpected error comes from.")] = False,
@@ -98,7 +105,7 @@ def options(
     """Take the options that stand before a command."""
 
 
-@app.command(epilog=_EPILOG)
+@_command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the pictures.")] = Path("demo"),
     rows: Annotated[int, typer.Option("--rows", help="Rows of the cohort.", min=10)] = 150,
@@ -109,8 +116,7 @@ def demo(
     run(out, rows)
 
 
-@app.command(epilog=_EPILOG)
-@with_options(given=run_options, streaming=StreamOptions, messages=message_options)
+@_command(given=run_options, streaming=StreamOptions, messages=Messages)
 def fit(
     *,
     given: Config,
@@ -129,19 +135,20 @@ def fit(
     from neuralsurv.cli.commands.fit import run
 
     out = out or given.out
+    if out is None:
+        raise InputError("say where the model goes: --out m.neuralsurv.")
     if streaming.stream or fit_stream.processes() > 1:
-        fit_stream.run(given.data, streaming, given.model, out, force=force, messages=messages)
+        fit_stream.run(given, streaming, out, force=force, messages=messages)
         return
     if streaming != StreamOptions():
         raise InputError(
             "--method, --passes, --training-passes, --batch-size, --modes, --checkpoint and --own-rows are for "
             "rows that stream; add --stream."
         )
-    run(given.data, given.model, out, write_config, force=force, messages=messages)
+    run(given, out, write_config, force=force, messages=messages)
 
 
-@app.command(epilog=_EPILOG)
-@with_options(given=run_options, options=EvaluateOptions, messages=message_options)
+@_command(given=run_options, options=EvaluateOptions, messages=Messages)
 def evaluate(
     *, given: Config, options: EvaluateOptions, out: o.ScoresOut = None, force: o.Force = False, messages: Messages
 ) -> None:
@@ -151,39 +158,34 @@ def evaluate(
     """
     from neuralsurv.cli.commands.evaluate import run
 
-    run(given.data, given.model, options, out, force=force, messages=messages)
+    run(given, options, out, force=force, messages=messages)
 
 
-@app.command(epilog=_EPILOG)
-@with_options(options=PredictOptions, how=file_options, messages=message_options)
+@_command(options=PredictOptions, table=some_of(DataSettings, "id", *FILE), messages=Messages)
 def predict(
     *,
     model: o.Model,
     data: o.Data,
     options: PredictOptions,
-    id: o.Id = None,
     out: o.PredictionOut = None,
     picture: o.Picture = None,
-    how: DataSettings,
+    table: DataSettings,
     force: o.Force = False,
     messages: Messages,
 ) -> None:
     """Predict for the rows of a table, with intervals, as numbers or as a picture."""
     from neuralsurv.cli.commands.predict import run
 
-    table = DataSettings(file=data, id=id).over(how)
-    run(model, table, options, out, picture=picture, force=force, messages=messages)
+    run(model, data, table, options, out, picture, force=force, messages=messages)
 
 
-@app.command(epilog=_EPILOG)
-@with_options(outcome=outcome_options, how=file_options, arguments=ReportArguments, messages=message_options)
+@_command(table=some_of(DataSettings, *OUTCOME, *FILE), arguments=ReportArguments, messages=Messages)
 def report(
     *,
     model: o.Model,
     data: o.Data,
     out: o.ReportOut,
-    outcome: DataSettings,
-    how: DataSettings,
+    table: DataSettings,
     arguments: ReportArguments,
     force: o.Force = False,
     messages: Messages,
@@ -194,47 +196,37 @@ def report(
     """
     from neuralsurv.cli.commands.report import run
 
-    run(model, DataSettings(file=data).over(outcome).over(how), arguments, out, force=force, messages=messages)
+    run(model, replace(table, file=data), arguments, out, force=force, messages=messages)
 
 
-@app.command(epilog=_EPILOG)
-@with_options(messages=message_options)
-def explore(
-    *,
-    model: o.Model,
-    host: o.Host = "127.0.0.1",
-    port: o.Port = 0,
-    token_file: o.TokenFile = None,
-    no_token: o.NoToken = False,
-    no_browser: o.NoBrowser = False,
-    messages: Messages,
-) -> None:
+@_command(
+    options=some_of(ServeOptions, "host", "port", "token_file", "no_token", port=0, explorer=True), messages=Messages
+)
+def explore(*, model: o.Model, options: ServeOptions, no_browser: o.NoBrowser = False, messages: Messages) -> None:
     """Open a page to explore a model: choose a person, see the curves with their bands, compare.
 
     The page runs on this machine and needs no network. Stop it with Ctrl-C.
     """
     from neuralsurv.cli.commands.serve import run
 
-    options = ServeOptions(host, port, token_file, no_token, explorer=True)
     run(model, options, browser=not no_browser, messages=messages)
 
 
-@app.command(epilog=_EPILOG)
-@with_options(options=ServeOptions, messages=message_options)
+@_command(options=ServeOptions, messages=Messages)
 def serve(*, model: o.Model, options: ServeOptions, messages: Messages) -> None:
     """Serve the predictions of a model over HTTP: /predict, /model, /health, /metrics, /openapi.json.
 
-    Only this machine can reach it unless --host says otherwise. A new model file in the old place is taken up without
-    a restart.
+    Only this machine can reach it unless --host says otherwise. A model file that is replaced is loaded without a
+    restart.
     """
     from neuralsurv.cli.commands.serve import run
 
     run(model, options, messages=messages)
 
 
-@app.command(epilog=_EPILOG)
+@_command()
 def inspect(model: o.Model, json: o.Json = False) -> None:
-    """Show what a model file holds: its data, columns, choices, convergence and warnings."""
+    """Show what a model file holds: its data, columns, settings, convergence and warnings."""
     from neuralsurv.cli.commands.inspect import run
 
-    run(model, messages=Messages(machine=json))
+    run(model, messages=Messages(json=json))

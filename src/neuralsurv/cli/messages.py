@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from neuralsurv.cli.options import Json, Quiet
 from neuralsurv.names import printable
 
 # JSON lets them stand as they are, and some terminals act on them.
@@ -28,9 +29,9 @@ class Messages:
     `quiet` leaves out progress, and notes except those that are always shown, as warnings are.
     """
 
-    def __init__(self, *, machine: bool = False, quiet: bool = False) -> None:
-        self.machine = machine
-        self.quiet = quiet or machine
+    def __init__(self, *, quiet: Quiet = False, json: Json = False) -> None:
+        self.machine = json
+        self.quiet = quiet or json
         self.notes: list[str] = []
         self.warnings: list[str] = []
         self._out = Console(highlight=False)

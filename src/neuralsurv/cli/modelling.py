@@ -28,13 +28,14 @@ _OURS = ("verbose", "warm_start", "network")
 def make_estimator(given: dict[str, Any], **more: Any) -> SurvivalEstimator:
     """Return the estimator of the arguments of a command line: the preset and its parameters, names checked.
 
-    `given` includes ``preset``; the seed is 0 if not given. `more` are parameters that the command sets itself.
+    The seed is 0 if not given; `more` are parameters that the command sets itself.
     """
     preset = given.get("preset", "default")
     if preset not in PRESETS:
         raise InputError(f"preset {preset!r} is not known; use one of {', '.join(PRESETS)}.")
-    kind = PRESETS[preset]
-    settings = {each: [name for name in _parameters(PRESETS[each]) if name not in _OURS] for each in PRESETS}
+    settings = {
+        each: [name for name in inspect.signature(PRESETS[each]).parameters if name not in _OURS] for each in PRESETS
+    }
     for name in given:
         others = [each for each in PRESETS if name in settings[each]]
         if others and preset not in others:
@@ -43,11 +44,7 @@ def make_estimator(given: dict[str, Any], **more: Any) -> SurvivalEstimator:
     values: dict[str, Any] = {"random_state": 0, **more}
     values |= {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     values.pop("preset", None)
-    return kind(**values)
-
-
-def _parameters(kind: type) -> list[str]:
-    return list(inspect.signature(kind).parameters)
+    return PRESETS[preset](**values)
 
 
 def shown_parameters(model: SurvivalEstimator) -> dict[str, Any]:

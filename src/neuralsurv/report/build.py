@@ -1,63 +1,108 @@
-"""The contents of a report, computed from a model and a cohort."""
+"""The contents of a report, computed from a model and a cohort: the cohort, some people, the covariates' effects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtri
 
+from neuralsurv.data.columns import Column
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.base import SurvivalEstimator
+from neuralsurv.metrics.kaplan_meier import KaplanMeierCurve, censoring_curve, survival_curve
+from neuralsurv.progress import Advance
 from neuralsurv.report.accuracy import Accuracy, measure
 from neuralsurv.report.caveats import caveats
-from neuralsurv.report.cohort_description import CohortDescription, describe_cohort, describe_covariates
-from neuralsurv.report.effects import Effect, covariate_effects
-from neuralsurv.report.individuals import (
-    LeastCertain,
-    ShownPeople,
-    check_people,
-    choose_people,
-    find_least_certain,
-    show_people,
-)
+from neuralsurv.report.svg import number, ticks
 
-_TIMES = 101
+_TIMES, _TIMES_DRAWN = 101, 81
 _MOST_AVERAGED = 40
 _MOST_DRAWS = 300
+_MOST_LEVELS = 5
+# People from high to low expectation, by the share whom each outlives.
+_SHARES = (0.9, 0.7, 0.5, 0.3, 0.1)
+_MOST_PEOPLE = 7
+_LEAST_CERTAIN = 5
+_RARE = 0.05
 
 
 @dataclass(frozen=True)
-class ReportOptions:
-    """Options of a report."""
+class CohortDescription:
+    """What was observed."""
 
-    title: str = "Survival model report"
-    times: tuple[float, ...] = ()  # times for calibration in groups; three quartiles of the event times if empty
-    # Horizon of restricted means and of the curves; by default where a tenth of the rows is still followed.
-    horizon: float | None = None
-    level: float = 0.9  # of intervals and bands
-    people: tuple[int, ...] = ()  # rows whose curves are drawn
-    most_rows: int = 1000  # more rows than this are thinned at random for everything that is predicted
-    seed: int = 0  # of what is random in the report
+    # Counts; `late` of rows that enter late.
+    rows: int
+    events: int
+    late: int
+    # Median follow-up by the reverse Kaplan–Meier method; infinite if fewer than half are censored in the end.
+    follow_up: float
+    half: float  # median event time; infinite if the curve does not fall to one half
+    # The Kaplan–Meier curve with its band, from time 0.
+    times: np.ndarray
+    survival: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    at_risk: dict[float, int]  # numbers at risk at some times
+
+
+@dataclass(frozen=True)
+class ShownPeople:
+    """The people whose curves are drawn. Arrays of a prediction are its mean, median, lower and upper end."""
+
+    names: list[str]
+    values: list[str]  # the covariates of each, in words
+    times: np.ndarray
+    curves: dict[str, np.ndarray]  # survival, shape (k, T)
+    half: dict[str, np.ndarray]  # median event time, infinite where the curve does not fall to one half, shape (k, 1)
+    mean: dict[str, np.ndarray]  # restricted mean, shape (k, 1)
+
+
+@dataclass(frozen=True)
+class LeastCertain:
+    """Where the model is least certain."""
+
+    names: list[str]  # people with the widest intervals of the restricted mean, the widest first
+    mean: dict[str, np.ndarray]  # their restricted mean, shape (k, 1)
+    unusual: list[str]  # what is unusual about each, in words
+    typical_width: float  # median width of that interval among all people
+    # Mean width of the bands of survival over time, shape (T,).
+    times: np.ndarray
+    width: np.ndarray
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The effect of a change of one covariate on the restricted mean survival time, averaged over people."""
+
+    column: str
+    change: str  # from what to what
+    median: float
+    lower: float
+    upper: float
 
 
 @dataclass(frozen=True)
 class Report:
     """Everything that a page shows, as numbers and words."""
 
-    options: ReportOptions
+    title: str
+    level: float
     horizon: float
     cohort: CohortDescription
     covariates: list[tuple[str, str, str]]
     scored: int
+    # The mean of the predicted curves.
     times: np.ndarray
     mean: np.ndarray
     summary: tuple[tuple[str, str, str], ...]
     elbo: np.ndarray
     last_training: float
+    chosen: bool  # whether the people shown were asked for
     shown: ShownPeople
     accuracy: Accuracy
     effects: list[Effect]
@@ -71,65 +116,77 @@ def build(
     frame: pd.DataFrame,
     outcome: Outcome,
     labels: list[str],
-    options: ReportOptions,
-    advance: Callable[[int, str], None],
+    advance: Advance,
+    *,
+    title: str = "Survival model report",
+    times: tuple[float, ...] = (),
+    horizon: float | None = None,
+    level: float = 0.9,
+    people: tuple[int, ...] = (),
+    most_rows: int = 1000,
 ) -> Report:
     """Compute the contents of a report on rows that are called `labels`.
 
-    `advance` is called with the number of finished steps, of five, and a few words.
+    `times` are those of calibration in groups, by default three quartiles of the event times; curves and restricted
+    means end at `horizon`, by default where a tenth of the rows is still followed. The curves of the rows `people` are
+    drawn. Of more rows than `most_rows`, predictions are made for some, taken at random. `advance` is called with the
+    number of finished steps, of five, and a few words.
     """
-    if not 0 < options.level < 1:
-        raise InputError(f"level={options.level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
+    if not 0 < level < 1:
+        raise InputError(f"level={level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
     if not outcome.event.any():
         raise InputError(f"none of the {len(outcome)} rows has an event; there is nothing to compare the model with.")
-    check_people(options.people, len(frame))
-    horizon = _horizon(outcome, options.horizon)
-    chosen = _chosen_times(outcome, options.times)
-    rng = np.random.default_rng(options.seed)
-    kept = _thinned(len(frame), options.most_rows, rng, options.people)
-    people, seen, names = frame.iloc[kept], outcome.select(kept), [labels[k] for k in kept]
-    last = float(max(horizon, outcome.time.max(), *chosen))
-    times = np.unique(np.concatenate([np.linspace(0, last, _TIMES), [horizon]]))
-    curves = model.predict_survival(people, times)
-    lower, upper = (end.to_numpy() for end in curves.interval(options.level))
-    survival = curves.mean.to_numpy()
+    _check_people(people, len(frame))
+    end = _horizon(outcome, horizon)
+    chosen = _chosen_times(outcome, times)
+    rng = np.random.default_rng(0)
+    kept = _thinned(len(frame), most_rows, rng, people)
+    rows, seen, names = frame.iloc[kept], outcome.select(kept), [labels[k] for k in kept]
+    last = float(max(end, outcome.time.max(), *chosen))
+    grid = np.unique(np.concatenate([np.linspace(0, last, _TIMES), [end]]))
+    curves = model.predict_survival(rows, grid).arrays(level)
     advance(1, "curves")
-    restricted = model.predict_rmst(people, horizon)
-    ends = restricted.interval(options.level)
-    mean = (restricted.median.to_numpy(), ends.lower.to_numpy(), ends.upper.to_numpy())
+    mean = model.predict_rmst(rows, end).arrays(level)
     advance(2, "restricted means")
-    accuracy = measure(seen, survival, times, chosen, options.seed)
+    accuracy = measure(seen, curves["mean"], grid, chosen)
     advance(3, "calibration and discrimination")
-    averaged = people.iloc[_thinned(len(people), _MOST_AVERAGED, rng, ())]
+    averaged = rows.iloc[_thinned(len(rows), _MOST_AVERAGED, rng, ())]
     # Every covariate takes several predictions; the ends of an interval need no more draws than these.
     lighter = copy(model).set_params(draws=min(int(model.draws), _MOST_DRAWS))
-    effects = covariate_effects(lighter, averaged, horizon, options.level)
+    effects = covariate_effects(lighter, averaged, end, level)
     advance(4, "effects")
-    wanted = tuple(int(np.flatnonzero(kept == place)[0]) for place in options.people)
-    places, called = choose_people(names, mean[0], wanted)
-    drawn = np.linspace(0, horizon, 81)
-    inside = times <= horizon
-    band = (lower[:, inside], upper[:, inside])
+    wanted = tuple(int(np.flatnonzero(kept == place)[0]) for place in people)
+    places, called = choose_people(names, mean["median"][:, 0], wanted)
     report = Report(
-        options=options,
-        horizon=horizon,
-        cohort=describe_cohort(outcome, options.level),
+        title=title,
+        level=level,
+        horizon=end,
+        cohort=describe_cohort(outcome, level),
         covariates=describe_covariates(model.encoding_.columns, frame),
-        scored=len(people),
-        times=times,
-        mean=np.average(survival, axis=0, weights=seen.weight),
+        scored=len(rows),
+        times=grid,
+        mean=np.average(curves["mean"], axis=0, weights=seen.weight),
         summary=model.summary().rows,
         elbo=np.asarray(model.elbo_, dtype=np.float64),
         last_training=float(model.time_scale_),
-        shown=show_people(model, people, places, called, drawn, horizon, options.level),
+        chosen=bool(people),
+        shown=_show_people(model, rows.iloc[places], called, end, level),
         accuracy=accuracy,
         effects=effects,
         averaged=len(averaged),
-        least_certain=find_least_certain(model, people, names, mean, band, times[inside]),
-        warnings=caveats(model, outcome, frame, accuracy, horizon),
+        least_certain=_least_certain(model.encoding_.columns, rows, names, mean, curves, grid, end),
+        warnings=caveats(model, outcome, frame, accuracy, end),
     )
     advance(5, "people")
     return report
+
+
+def _check_people(wanted: tuple[int, ...], rows: int) -> None:
+    bad = [place for place in wanted if not 0 <= place < rows]
+    if bad:
+        raise InputError(f"there is no row {bad[0]} among the {rows} rows; rows count from 0.")
+    if len(wanted) > _MOST_PEOPLE:
+        raise InputError(f"{len(wanted)} people in one picture cannot be read; choose at most {_MOST_PEOPLE}.")
 
 
 def _horizon(outcome: Outcome, given: float | None) -> float:
@@ -144,16 +201,16 @@ def _horizon(outcome: Outcome, given: float | None) -> float:
 
 
 def _chosen_times(outcome: Outcome, given: tuple[float, ...]) -> np.ndarray:
-    if given:
-        chosen = np.unique(np.array(given, dtype=np.float64))
-        bad = (chosen <= 0) | (chosen > outcome.time.max())
-        if bad.any():
-            raise InputError(
-                f"time {chosen[bad][0]:g} cannot be compared with these rows; give times above 0 and up to "
-                f"{outcome.time.max():g}."
-            )
-        return chosen
-    return np.unique(np.quantile(outcome.time[outcome.event], [0.25, 0.5, 0.75], method="nearest"))
+    if not given:
+        return np.unique(np.quantile(outcome.time[outcome.event], [0.25, 0.5, 0.75], method="nearest"))
+    chosen = np.unique(np.array(given, dtype=np.float64))
+    bad = (chosen <= 0) | (chosen > outcome.time.max())
+    if bad.any():
+        raise InputError(
+            f"time {chosen[bad][0]:g} cannot be compared with these rows; give times above 0 and up to "
+            f"{outcome.time.max():g}."
+        )
+    return chosen
 
 
 def _thinned(rows: int, most: int, rng: np.random.Generator, always: tuple[int, ...]) -> np.ndarray:
@@ -162,3 +219,163 @@ def _thinned(rows: int, most: int, rng: np.random.Generator, always: tuple[int, 
         return np.arange(rows)
     picked = rng.choice(rows, size=most, replace=False)
     return np.unique(np.concatenate([picked, always]).astype(int))
+
+
+def describe_cohort(outcome: Outcome, level: float) -> CohortDescription:
+    """Describe what was observed, with a pointwise band by Greenwood's variance on the scale of log(−log S)."""
+    curve = survival_curve(outcome)
+    inside = (curve.survival > 0) & (curve.survival < 1)
+    survival = np.where(inside, curve.survival, 0.5)
+    spread = ndtri((1 + level) / 2) * np.sqrt(curve.greenwood) / np.abs(np.log(survival))
+    lower = np.where(inside, survival ** np.exp(spread), 0.0)
+    upper = np.where(inside, survival ** np.exp(-spread), np.where(curve.survival >= 1, 1.0, np.nan))
+    # After the last row the interval stays as it was.
+    upper = pd.Series(upper).ffill().fillna(1.0).to_numpy()
+    last = float(outcome.time.max())
+    return CohortDescription(
+        rows=len(outcome),
+        events=int(outcome.event.sum()),
+        late=int((outcome.entry > 0).sum()),
+        follow_up=_half(censoring_curve(outcome)),
+        half=_half(curve),
+        times=np.concatenate([[0.0], curve.times, [last]]),
+        survival=np.concatenate([[1.0], curve.survival, curve.survival[-1:]]),
+        lower=np.concatenate([[1.0], lower, lower[-1:]]),
+        upper=np.concatenate([[1.0], upper, upper[-1:]]),
+        at_risk={t: int(((outcome.entry <= t) & (outcome.time > t)).sum()) for t in ticks(0.0, last)},
+    )
+
+
+def _half(curve: KaplanMeierCurve) -> float:
+    under = curve.times[curve.survival <= 0.5]
+    return float(under[0]) if len(under) else float("inf")
+
+
+def describe_covariates(columns: tuple[Column, ...], frame: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Return a row for each covariate: its name, what it is like, and its gaps."""
+    rows = []
+    for column in columns:
+        values = frame[column.name]
+        gaps = int(values.isna().sum())
+        if column.kind == "number":
+            low, middle, high = (number(float(values.quantile(q))) for q in (0.25, 0.5, 0.75))
+            words = f"median {middle}, quartiles {low} to {high}"
+        else:
+            shares = values.dropna().map(str).value_counts(normalize=True)
+            shown = [f"{level} {share:.0%}" for level, share in shares.head(5).items()]
+            words = ", ".join(shown) + (", …" if len(shares) > 5 else "")
+        rows.append((column.name, words, f"{gaps} ({gaps / len(frame):.0%})" if gaps else "none"))
+    return rows
+
+
+def choose_people(labels: list[str], expected: np.ndarray, wanted: tuple[int, ...]) -> tuple[list[int], list[str]]:
+    """Return places and names of the people to draw: those wanted, or five from high to low expectation."""
+    if wanted:
+        return list(wanted), [labels[place] for place in wanted]
+    order = np.argsort(expected, kind="stable")
+    found: dict[int, str] = {}
+    for share in _SHARES:
+        place = int(order[min(len(order) - 1, int(share * len(order)))])
+        found.setdefault(place, f"{labels[place]} (longer than {share:.0%})")
+    return list(found), list(found.values())
+
+
+def _show_people(
+    model: SurvivalEstimator, rows: pd.DataFrame, names: list[str], horizon: float, level: float
+) -> ShownPeople:
+    def covariates(person: pd.Series) -> str:
+        words = []
+        for column in model.encoding_.columns:
+            value = person[column.name]
+            shown = "missing" if pd.isna(value) else number(float(value)) if column.kind == "number" else str(value)
+            words.append(f"{column.name}: {shown}")
+        return "; ".join(words)
+
+    times = np.linspace(0, horizon, _TIMES_DRAWN)
+    values = [covariates(row) for _, row in rows.iterrows()]
+    made = (model.predict_survival(rows, times), model.predict_median(rows), model.predict_rmst(rows, horizon))
+    return ShownPeople(names, values, times, *(prediction.arrays(level) for prediction in made))
+
+
+def _least_certain(
+    columns: tuple[Column, ...],
+    frame: pd.DataFrame,
+    labels: list[str],
+    mean: dict[str, np.ndarray],
+    curves: dict[str, np.ndarray],
+    times: np.ndarray,
+    horizon: float,
+) -> LeastCertain:
+    width = (mean["upper"] - mean["lower"])[:, 0]
+    places = np.argsort(-width, kind="stable")[:_LEAST_CERTAIN]
+    inside = times <= horizon
+    return LeastCertain(
+        names=[labels[place] for place in places],
+        mean={name: values[places] for name, values in mean.items()},
+        unusual=[unusual_values(columns, frame, int(place)) for place in places],
+        typical_width=float(np.median(width)),
+        times=times[inside],
+        width=(curves["upper"] - curves["lower"])[:, inside].mean(axis=0),
+    )
+
+
+def unusual_values(columns: tuple[Column, ...], frame: pd.DataFrame, place: int) -> str:
+    """Describe the rare values of a person."""
+    words = []
+    for column in columns:
+        values = frame[column.name]
+        own = values.iloc[place]
+        if pd.isna(own):
+            words.append(f"{column.name} is missing")
+        elif column.kind == "category":
+            share = float((values == own).mean())
+            if share < _RARE:
+                words.append(f"{column.name} is {own}, as in {share:.0%} of the rows")
+        else:
+            below, above = float((values < own).mean()), float((values > own).mean())
+            if min(below, above) < _RARE / 2 and values.nunique() > 2:
+                words.append(f"{column.name} is {'low' if below < above else 'high'} ({number(float(own))})")
+    return "; ".join(words) or "nothing stands out in a single covariate"
+
+
+def covariate_effects(model: SurvivalEstimator, people: pd.DataFrame, horizon: float, level: float) -> list[Effect]:
+    """Return the effects on the restricted mean up to `horizon`, from joint draws, the largest first.
+
+    A number goes from its lower to its upper quartile among the people; a category from the commonest level to each of
+    the next commonest. Everything else about a person stays as it is.
+    """
+    found = []
+    for column in model.encoding_.columns:
+        values = _values(people[column.name], column)
+        if len(values) < 2:
+            continue
+        means = {value: _average(model, people, column, value, horizon) for value in values}
+        base, shown = values[0], number if column.kind == "number" else str
+        for value in values[1:]:
+            gap = means[value] - means[base]
+            low, middle, high = np.quantile(gap, [(1 - level) / 2, 0.5, (1 + level) / 2])
+            found.append(Effect(column.name, f"{shown(base)} → {shown(value)}", float(middle), float(low), float(high)))
+    return sorted(found, key=lambda effect: -abs(effect.median))
+
+
+def _values(column: pd.Series, described: Column) -> list[Any]:
+    """Return the value to start from, and those to go to."""
+    present = column.dropna()
+    if described.kind == "category":
+        common = present.map(str).value_counts().index.tolist()
+        return [level for level in common if level in described.levels][: _MOST_LEVELS + 1]
+    numbers = present.to_numpy(dtype=np.float64)
+    for low, high in ((0.25, 0.75), (0.05, 0.95), (0.0, 1.0)):
+        ends = np.quantile(numbers, [low, high], method="nearest") if len(numbers) else np.zeros(2)
+        if ends[1] > ends[0]:
+            return [float(ends[0]), float(ends[1])]
+    return []
+
+
+def _average(model: SurvivalEstimator, people: pd.DataFrame, column: Column, value: Any, horizon: float) -> np.ndarray:
+    """Return the mean over people of each draw of the restricted mean, with the column set to a value."""
+    if column.kind == "category" and pd.api.types.is_bool_dtype(people[column.name].dtype):
+        value = value == "True"
+    changed = people.assign(**{column.name: pd.Series([value] * len(people), people.index)})
+    total = sum(block.sum(axis=1) for block in model.predict_rmst(changed, horizon).blocks())
+    return np.asarray(total / len(people)).reshape(-1)

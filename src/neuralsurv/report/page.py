@@ -9,10 +9,13 @@ from importlib.resources import files
 import numpy as np
 
 from neuralsurv.names import counted
-from neuralsurv.report import charts
+from neuralsurv.report.accuracy import Groups
 from neuralsurv.report.build import Report
 from neuralsurv.report.svg import SvgChart, number
 
+_BLUE, _ORANGE, _GREY = 0, 1, 6
+# Effects in the chart, and letters of a name in it.
+_MOST_EFFECTS, _LONGEST_NAME = 20, 30
 # Nothing may be fetched, whatever a name in the data tries to smuggle in.
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -21,18 +24,9 @@ _POLICY = (
 
 def render(report: Report, facts: Sequence[tuple[str, str]]) -> str:
     """Return the page; `facts` are lines for its head: files, date, version."""
-    parts = [
-        _head(report, facts),
-        _warnings(report),
-        _cohort(report),
-        _model(report),
-        _people(report),
-        _calibration(report),
-        _discrimination(report),
-        _effects(report),
-        _least_certain(report),
-    ]
-    title = html.escape(report.options.title)
+    sections = (_warnings, _cohort, _model, _people, _calibration, _discrimination, _effects, _least_certain)
+    parts = [_head(report, facts), *(section(report) for section in sections)]
+    title = html.escape(report.title)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -78,8 +72,10 @@ def _section(name: str, title: str, *content: str) -> str:
     return f"{head}{''.join(content)}</section>"
 
 
-def _interval(values: tuple[float, float, float]) -> str:
-    return f"{number(values[0])} ({number(values[1])} to {number(values[2])})"
+def _intervals(found: dict[str, np.ndarray]) -> list[str]:
+    """Return the numbers of a prediction in words: the median of each with its interval."""
+    columns = (found[name][:, 0].tolist() for name in ("median", "lower", "upper"))
+    return [f"{number(middle)} ({number(low)} to {number(high)})" for middle, low, high in zip(*columns, strict=True)]
 
 
 def _head(report: Report, facts: Sequence[tuple[str, str]]) -> str:
@@ -89,11 +85,11 @@ def _head(report: Report, facts: Sequence[tuple[str, str]]) -> str:
         (f"{cohort.rows:,}", "rows"),
         (f"{cohort.events:,}", f"events ({cohort.events / cohort.rows:.0%})"),
         ("–" if accuracy.concordance is None else f"{accuracy.concordance:.3f}", "concordance (0.5 is chance)"),
-        (f"{accuracy.distribution.p_value:.2f}", "p of D-calibration (small is bad)"),
+        (f"{accuracy.distribution.p_value:.2f}", "D-calibration p (small: poorly calibrated)"),
     ]
     tiles = "".join(f"<li><strong>{html.escape(value)}</strong> <span>{words}</span></li>" for value, words in figures)
     return (
-        f'<header><h1>{html.escape(report.options.title)}</h1><dl class="facts">{listed}</dl>'
+        f'<header><h1>{html.escape(report.title)}</h1><dl class="facts">{listed}</dl>'
         f'<ul class="tiles">{tiles}</ul></header>'
     )
 
@@ -106,7 +102,7 @@ def _warnings(report: Report) -> str:
 
 
 def _cohort(report: Report) -> str:
-    part = report.cohort
+    part, level = report.cohort, f"{report.level:.0%}"
     half = "fewer than half have the event" if np.isinf(part.half) else f"half have the event by {number(part.half)}"
     follow_up = (
         "" if np.isinf(part.follow_up) else f" Median follow-up (reverse Kaplan–Meier) is {number(part.follow_up)}."
@@ -114,14 +110,23 @@ def _cohort(report: Report) -> str:
     late = f" {counted(part.late, 'row enters', 'rows enter', form=',')} late (left truncation)." if part.late else ""
     size = f"{counted(part.rows, 'row', form=',')}, {counted(part.events, 'event', form=',')}"
     words = f"<p>{size}; {half}.{follow_up}{late}</p>"
-    level = f"{report.options.level:.0%}"
-    chart = charts.cohort_chart(part, report.times, report.mean, report.options.level)
+    falls = "does not fall to one half" if np.isinf(part.half) else f"falls to one half at {number(part.half)}"
+    alt = (
+        f"Kaplan–Meier curve of {counted(part.rows, 'row')} with {counted(part.events, 'event')}; it {falls} and ends "
+        f"at {part.survival[-1]:.0%}. The mean predicted curve lies beside it."
+    )
+    last = float(part.times[-1])
+    chart = SvgChart((0.0, last), (0.0, 1.0), "time", "survival", alt)
+    band = (part.lower, part.upper)
+    chart.line("Kaplan–Meier", part.times, part.survival, _BLUE, steps=True, band=band, band_name=f"{level} interval")
+    inside = report.times <= last
+    chart.line("mean prediction", report.times[inside], report.mean[inside], _ORANGE)
     figure = _figure(
         chart, f"Kaplan–Meier estimate with its {level} pointwise interval, and the mean of the predicted curves."
     )
     risk = _table(
-        ("time", *(number(float(t)) for t in part.risk_times)),
-        [("at risk", *(f"{n:,}" for n in part.at_risk))],
+        ("time", *map(number, part.at_risk)),
+        [("at risk", *(f"{n:,}" for n in part.at_risk.values()))],
         numbers=range(1, len(part.at_risk) + 1),
     )
     columns = _table(("covariate", "values", "missing"), report.covariates)
@@ -133,28 +138,40 @@ def _model(report: Report) -> str:
     for section, name, value in report.summary:
         rows.append((section if section != before else "", name, value))
         before = section
-    table = _table(("part", "what", "value"), rows)
-    figure = _figure(
-        charts.elbo_chart(report.elbo),
-        "Convergence: the score (evidence lower bound) should end on a plateau.",
-        small=True,
-    )
+    elbo = report.elbo
+    low, high = float(elbo.min()), float(elbo.max())
+    room = 0.05 * (high - low) or 1.0
+    steps = counted(len(elbo), "step")
+    alt = f"The score of the fit goes from {number(float(elbo[0]))} to {number(float(elbo[-1]))} in {steps}."
+    ends = (1.0, max(2.0, float(len(elbo))))
+    chart = SvgChart(ends, (low - room, high + room), "step of the fit", "score (nats)", alt)
+    chart.line("score", np.arange(1, len(elbo) + 1), elbo, _BLUE)
+    caption = "Convergence: the score (evidence lower bound) should end on a plateau."
+    table, figure = _table(("part", "what", "value"), rows), _figure(chart, caption, small=True)
     return _section("model", "Model and fit", f'<div class="pair">{table}{figure}</div>')
 
 
 def _people(report: Report) -> str:
-    shown, level = report.shown, f"{report.options.level:.0%}"
-    if report.options.people:
+    shown, level, last = report.shown, f"{report.level:.0%}", float(report.shown.times[-1])
+    curves = shown.curves
+    ends = "; ".join(
+        f"{name}: {curve[-1]:.0%} at {number(last)}" for name, curve in zip(shown.names, curves["median"], strict=True)
+    )
+    alt = f"Predicted survival of {counted(len(shown.names), 'person', 'people')} with {level} bands. {ends}."
+    chart = SvgChart((0.0, last), (0.0, 1.0), "time", "survival", alt)
+    for k, name in enumerate(shown.names):
+        band = (curves["lower"][k], curves["upper"][k])
+        chart.line(name, shown.times, curves["median"][k], k, band=band, band_name=f"{level} band")
+    if report.chosen:
         who = "The people chosen with --people."
     else:
         who = "Five people, from the longest expected time without the event to the shortest."
     caption = f"{who} Lines are posterior medians, shades {level} credible bands."
-    if report.last_training < shown.times[-1]:
+    if report.last_training < last:
+        chart.rule(up=report.last_training)
         caption += f" Right of the thin line, after {number(report.last_training)}, curves are extrapolated."
-    columns = zip(shown.names, map(_interval, shown.half), map(_interval, shown.mean), shown.values, strict=True)
-    rows = [tuple(row) for row in columns]
+    rows = list(zip(shown.names, _intervals(shown.half), _intervals(shown.mean), shown.values, strict=True))
     head = ("person", f"median event time ({level})", f"mean time to {number(report.horizon)} ({level})", "covariates")
-    chart = charts.people_chart(shown, report.last_training, report.options.level)
     note = "<p class='aside'>∞: the curve does not fall to one half within the training range.</p>"
     figure = _figure(chart, html.escape(caption))
     return _section("people", "Individual survival curves", figure, _table(head, rows), note)
@@ -162,32 +179,52 @@ def _people(report: Report) -> str:
 
 def _calibration(report: Report) -> str:
     found = report.accuracy
+    share = found.distribution.histogram / found.distribution.histogram.sum()
+    edges = np.linspace(0, 1, len(share) + 1)
+    alt = (
+        "Histogram of predicted survival at the own event time; calibrated predictions give equal bars of 10 %. The "
+        f"bars are {', '.join(f'{value:.0%}' for value in share)}."
+    )
+    top = max(0.2, float(share.max()) * 1.1)
+    chart = SvgChart((0.0, 1.0), (0.0, top), "predicted survival at the person's own event time", "share of rows", alt)
+    ends = zip(edges, edges[1:], share, strict=False)
+    chart.bars(edges, share, _BLUE, [f"{left:.1f} to {right:.1f}: {value:.1%}" for left, right, value in ends])
+    chart.rule(across=1 / len(share))
     p = found.distribution.p_value
     verdict = "rejects calibration" if p < 0.05 else "does not reject calibration"
-    bars = _figure(
-        charts.histogram_chart(found),
-        f"D-calibration: bars of equal height are ideal. The test {verdict} (p = {p:.3f}).",
-        small=True,
-    )
+    caption = f"D-calibration: bars of equal height are ideal. The test {verdict} (p = {p:.3f})."
+    figures = [_figure(chart, caption, small=True), *map(_groups, found.groups)]
     distance = ""
     if found.distance is not None:
         distance = (
             f"<p>KM-calibration: the mean predicted curve is {np.sqrt(found.distance):.1%} away from Kaplan–Meier, as "
             f"a root mean square over time (its square, {found.distance:.2g}, is the usual figure).</p>"
         )
-    figures = [bars]
-    for groups in found.groups:
-        test = (
-            "" if groups.p_value is None else f" Test of agreement in {groups.tested} groups: p = {groups.p_value:.3f}."
-        )
-        caption = (
-            f"Survival at {number(groups.time)} in {len(groups.size)} groups of {groups.size.min()} or more rows; on "
-            f"the diagonal, predicted equals observed.{test}"
-            if len(groups.size)
-            else f"No row is followed up to {number(groups.time)}."
-        )
-        figures.append(_figure(charts.groups_chart(groups), caption, small=True))
     return _section("calibration", "Calibration", distance, f'<div class="pair">{"".join(figures)}</div>')
+
+
+def _groups(groups: Groups) -> str:
+    """Return the figure of predicted against observed survival at one time."""
+    table, time = groups.table, number(groups.time)
+    pairs = "; ".join(f"{row.predicted:.0%} against {row.observed:.0%}" for row in table.itertuples())
+    alt = f"Predicted against observed survival at {time} in {len(table)} groups: {pairs}."
+    chart = SvgChart((0.0, 1.0), (0.0, 1.0), f"predicted survival at {time}", "observed (Kaplan–Meier)", alt)
+    chart.rule(diagonal=True)
+    words = [
+        f"predicted {row.predicted:.0%}, observed {row.observed:.0%} (90 % interval {row.lower:.0%} to "
+        f"{row.upper:.0%}), {counted(row.size, 'row')}"
+        for row in table.itertuples()
+    ]
+    chart.dots(table["predicted"], table["observed"], table["lower"], table["upper"], _BLUE, words)
+    caption = f"No row is followed up to {time}."
+    if len(table):
+        caption = (
+            f"Survival at {time} in {len(table)} groups of {table['size'].min()} or more rows; on the diagonal, "
+            "predicted equals observed."
+        )
+        if groups.p_value is not None:
+            caption += f" Test of agreement in {groups.tested} groups: p = {groups.p_value:.3f}."
+    return _figure(chart, caption, small=True)
 
 
 def _discrimination(report: Report) -> str:
@@ -196,59 +233,80 @@ def _discrimination(report: Report) -> str:
     words = f"<p>Concordance index (Antolini): {index}. 0.5 is chance, 1 is a perfect ranking.</p>"
     figures = []
     if found.discrimination is not None:
-        figures.append(
-            _figure(
-                charts.discrimination_chart(found.discrimination),
-                "Cumulative/dynamic area under the ROC curve, weighted for censoring, with a 90 % bootstrap interval.",
-                small=True,
-            )
+        area = found.discrimination
+        times, name = area.index.to_numpy(), "area under the ROC curve"
+        alt = (
+            f"The {name} goes from {area['value'].iloc[0]:.2f} at {number(times[0])} to {area['value'].iloc[-1]:.2f} "
+            f"at {number(times[-1])}; 0.5 is chance."
         )
+        low = max(0.0, min(0.45, float(area["lower"].min())) - 0.02)
+        chart = SvgChart((float(times[0]), float(times[-1])), (low, 1.0), "time", name, alt)
+        chart.rule(across=0.5)
+        chart.line(name, times, area["value"], _BLUE, band=(area["lower"], area["upper"]), band_name="90 % interval")
+        caption = "Cumulative/dynamic area under the ROC curve, weighted for censoring, with a 90 % bootstrap interval."
+        figures.append(_figure(chart, caption, small=True))
     if found.brier is not None:
-        figures.append(
-            _figure(
-                charts.brier_chart(found.brier, found.brier_reference),
-                "Squared error of predicted survival, weighted for censoring; lower is better. Below Kaplan–Meier, the "
-                "covariates help.",
-                small=True,
-            )
+        times, model, reference = found.brier.index.to_numpy(), found.brier["model"], found.brier["reference"]
+        alt = (
+            f"The Brier score of the model is at most {model.max():.3f}, on average {model.mean():.3f}; that of "
+            f"Kaplan–Meier is {reference.mean():.3f} on average."
         )
+        top = max(0.26, float(model.max()) * 1.05)
+        chart = SvgChart((0.0, float(times[-1])), (0.0, top), "time", "Brier score", alt)
+        chart.line("model", times, model, _BLUE)
+        chart.line("Kaplan–Meier", times, reference, _GREY, dashed=True)
+        caption = (
+            "Squared error of predicted survival, weighted for censoring; lower is better. Below Kaplan–Meier, the "
+            "covariates help."
+        )
+        figures.append(_figure(chart, caption, small=True))
     return _section("discrimination", "Discrimination", words, f'<div class="pair">{"".join(figures)}</div>')
 
 
 def _effects(report: Report) -> str:
     if not report.effects:
         return _section("effects", "Covariate effects", "<p>No covariate varies among these rows.</p>")
-    level = f"{report.options.level:.0%}"
-    shown = report.effects[:20]
-    caption = (
-        f"Change of the mean time without the event up to {number(report.horizon)} when one covariate changes and "
-        f"the others stay the same, averaged over {counted(report.averaged, 'person', 'people')}, with {level} "
-        "intervals from joint draws. An interval that contains 0 leaves the direction open. These are associations in "
-        "the model, not causal effects."
-    )
+    level, horizon = f"{report.level:.0%}", number(report.horizon)
     rows = [
         (effect.column, effect.change, number(effect.median), f"{number(effect.lower)} to {number(effect.upper)}")
         for effect in report.effects
     ]
+    shown = [f"{name}, {change}: {middle} ({level} interval {ends})" for name, change, middle, ends in rows]
+    words, effects = shown[:_MOST_EFFECTS], report.effects[:_MOST_EFFECTS]
+    names = [f"{effect.column}: {effect.change}" for effect in effects]
+    names = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in names]
+    middle, lower, upper = zip(*((effect.median, effect.lower, effect.upper) for effect in effects), strict=True)
+    low, high = min(0.0, *lower), max(0.0, *upper)
+    room = 0.05 * (high - low) or 1.0
+    alt = "Effect of each covariate. " + "; ".join(words) + "."
+    chart = SvgChart((low - room, high + room), (0.0, 1.0), f"change of mean time to {horizon}", "", alt, names)
+    chart.rule(up=0.0)
+    chart.intervals(middle, lower, upper, _BLUE, words)
+    caption = (
+        f"Change of the mean time without the event up to {horizon} when one covariate changes and the others stay the "
+        f"same, averaged over {counted(report.averaged, 'person', 'people')}, with {level} intervals from joint draws. "
+        "An interval that contains 0 leaves the direction open. These are associations in the model, not causal "
+        "effects."
+    )
     table = _table(("covariate", "change", "effect", f"{level} interval"), rows, numbers=(2, 3))
-    chart = charts.effects_chart(shown, report.horizon, report.options.level)
     listed = f"<details><summary>All {len(rows)} effects as a table</summary>{table}</details>"
     return _section("effects", "Covariate effects", _figure(chart, caption), listed)
 
 
 def _least_certain(report: Report) -> str:
-    found, level = report.least_certain, f"{report.options.level:.0%}"
+    found, level, horizon = report.least_certain, f"{report.level:.0%}", number(report.horizon)
     worst = int(found.width.argmax())
+    when, width = number(float(found.times[worst])), f"{found.width[worst]:.0%}"
     words = (
-        f"<p>The {level} interval of a person's mean time to {number(report.horizon)} is "
-        f"{number(found.typical_width)} wide at the median. Curves are least certain around time "
-        f"{number(float(found.times[worst]))}, where their bands span {found.width[worst]:.0%} on average. "
+        f"<p>The {level} interval of a person's mean time to {horizon} is {number(found.typical_width)} wide at the "
+        f"median. Curves are least certain around time {when}, where their bands span {width} on average. "
         "The widest intervals:</p>"
     )
-    rows = [
-        (name, _interval(mean), unusual)
-        for name, mean, unusual in zip(found.names, found.mean, found.unusual, strict=True)
-    ]
-    table = _table(("person", f"mean time to {number(report.horizon)} ({level})", "what is unusual"), rows)
-    figure = _figure(charts.width_chart(found, report.options.level), "How wide the bands are over time.", small=True)
+    rows = list(zip(found.names, _intervals(found.mean), found.unusual, strict=True))
+    table = _table(("person", f"mean time to {horizon} ({level})", "what is unusual"), rows)
+    alt = f"The bands are widest around {when}, where they span {width} on average."
+    ends = (0.0, max(0.1, float(found.width.max()) * 1.1))
+    chart = SvgChart((0.0, float(found.times[-1])), ends, "time", f"mean width of the {level} band", alt)
+    chart.line("mean width", found.times, found.width, _BLUE)
+    figure = _figure(chart, "How wide the bands are over time.", small=True)
     return _section("least-certain", "Where the model is least certain", words, table, figure)

@@ -70,14 +70,10 @@ class SvgChart:
         return HEIGHT if not self.y_names else _TOP + _BOTTOM + 30 * len(self.y_names)
 
     def _px(self, value: float) -> float:
-        low, high = self.x
-        share = (min(max(value, low), high) - low) / (high - low)
-        return round(self._left + share * (WIDTH - self._left - _RIGHT), 2)
+        return round(self._left + _share(value, self.x) * (WIDTH - self._left - _RIGHT), 2)
 
     def _py(self, value: float) -> float:
-        low, high = self.y
-        share = (min(max(value, low), high) - low) / (high - low)
-        return round(self._height - _BOTTOM - share * (self._height - _TOP - _BOTTOM), 2)
+        return round(self._height - _BOTTOM - _share(value, self.y) * (self._height - _TOP - _BOTTOM), 2)
 
     def _points(self, x: np.ndarray, y: np.ndarray) -> str:
         return " ".join(f"{self._px(a)},{self._py(b)}" for a, b in zip(x, y, strict=True))
@@ -115,33 +111,25 @@ class SvgChart:
         self.series.append(entry)
         self.legend.append((name, f"stroke{colour}" + (" dashed" if dashed else "")))
 
-    def _marked_line(
-        self,
-        text: str,
-        x: tuple[float, float],
-        y: tuple[float, float],
-        mark: tuple[float, float],
-        style: str,
-        colour: int,
-    ) -> None:
-        (x1, x2), (y1, y2), (cx, cy) = x, y, mark
+    def _interval(self, text: str, line: str, mark: str, colour: int) -> None:
         self.parts.append(
-            f'<g class="dot"><title>{html.escape(text)}</title>'
-            f'<line class="{style} stroke{colour}" x1="{x1}" x2="{x2}" y1="{y1}" y2="{y2}"/>'
-            f'<circle class="mark{colour}" cx="{cx}" cy="{cy}" r="4"/></g>'
+            f'<g class="dot"><title>{html.escape(text)}</title><line {line}/>'
+            f'<circle class="mark{colour}" {mark} r="4"/></g>'
         )
 
     def dots(self, x: Any, y: Any, low: Any, high: Any, colour: int, words: Sequence[str]) -> None:
         """Draw points with vertical intervals; a browser shows `words` under the pointer."""
         for a, b, c, d, text in zip(x, y, low, high, words, strict=True):
             px = self._px(a)
-            self._marked_line(text, (px, px), (self._py(c), self._py(d)), (px, self._py(b)), "line", colour)
+            line = f'class="line stroke{colour}" x1="{px}" x2="{px}" y1="{self._py(c)}" y2="{self._py(d)}"'
+            self._interval(text, line, f'cx="{px}" cy="{self._py(b)}"', colour)
 
     def intervals(self, middle: Any, low: Any, high: Any, colour: int, words: Sequence[str]) -> None:
         """Draw one horizontal interval for each of `y_names`."""
         for k, (a, b, c, text) in enumerate(zip(middle, low, high, words, strict=True)):
             y = _TOP + 30 * k + 15
-            self._marked_line(text, (self._px(b), self._px(c)), (y, y), (self._px(a), y), "thick", colour)
+            line = f'class="thick stroke{colour}" x1="{self._px(b)}" x2="{self._px(c)}" y1="{y}" y2="{y}"'
+            self._interval(text, line, f'cx="{self._px(a)}" cy="{y}"', colour)
 
     def bars(self, edges: Any, heights: Any, colour: int, words: Sequence[str]) -> None:
         """Draw bars from 0, between edges."""
@@ -155,15 +143,11 @@ class SvgChart:
 
     def rule(self, *, across: float | None = None, up: float | None = None, diagonal: bool = False) -> None:
         """Draw a thin line to compare with."""
-        ends = []
-        if across is not None:
-            ends.append((self.x[0], across, self.x[1], across))
-        if up is not None:
-            ends.append((up, self.y[0], up, self.y[1]))
-        if diagonal:
-            ends.append((self.x[0], self.y[0], self.x[1], self.y[1]))
-        for x1, y1, x2, y2 in ends:
-            place = f'x1="{self._px(x1)}" y1="{self._py(y1)}" x2="{self._px(x2)}" y2="{self._py(y2)}"'
+        lines = [(self.x, (across, across))] if across is not None else []
+        lines += [((up, up), self.y)] if up is not None else []
+        lines += [(self.x, self.y)] if diagonal else []
+        for x, y in lines:
+            place = f'x1="{self._px(x[0])}" y1="{self._py(y[0])}" x2="{self._px(x[1])}" y2="{self._py(y[1])}"'
             self.parts.append(f'<line class="rule" {place}/>')
 
     def svg(self) -> str:
@@ -190,10 +174,8 @@ class SvgChart:
                 f'<text class="title" transform="translate(14 {centre}) rotate(-90)" text-anchor="middle">'
                 f"{html.escape(self.y_title)}</text>"
             )
-        head = (
-            f'<svg class="chart" viewBox="0 0 {WIDTH} {self._height:g}" role="img" aria-label="{html.escape(self.alt)}"'
-        )
-        return f"{head}>{''.join(lines)}{''.join(self.parts)}</svg>"
+        head = f'<svg class="chart" viewBox="0 0 {WIDTH} {self._height:g}" role="img"'
+        return f'{head} aria-label="{html.escape(self.alt)}">{"".join(lines)}{"".join(self.parts)}</svg>'
 
     def data(self) -> str:
         """Return what the script of the page reads values from, as JSON that can stand inside an HTML page."""
@@ -207,6 +189,12 @@ class SvgChart:
 def stepped(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the corners of a step function that takes the value y[k] from x[k] on."""
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
+
+
+def _share(value: float, ends: tuple[float, float]) -> float:
+    """Return where a value lies on an axis, from 0 to 1; one beyond an end is drawn there."""
+    low, high = ends
+    return (min(max(value, low), high) - low) / (high - low)
 
 
 def _rounded(values: np.ndarray, digits: int = 4) -> list[float | None]:

@@ -19,7 +19,7 @@ from neuralsurv.prediction.prediction import Prediction
 from neuralsurv.prediction.predictor import Predictor
 from neuralsurv.service.covariates import outside_training, people_table
 from neuralsurv.service.model_watch import ReadyModel
-from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
+from neuralsurv.service.schemas import PredictRequest
 
 # Curves of up to this many numbers (32 MiB) are kept while one question is answered.
 _REMEMBER_NUMBERS = 2**22
@@ -115,14 +115,9 @@ def _predict(
 ) -> Prediction:
     if name == "survival" and asked.given is not None:
         return predictor.conditional_survival(people, asked.times, asked.given)
-    if name in ALONG_TIMES:
-        along: Prediction = getattr(predictor, name)(people, asked.times)
-        return along
-    if name == "quantile":
-        return predictor.quantile(people, asked.shares)
-    if name == "rmst":
-        return predictor.rmst(people, horizon)
-    return predictor.event_time(people)
+    more: dict[str, tuple[Any, ...]] = {"quantile": (asked.shares,), "rmst": (horizon,), "event_time": ()}
+    found: Prediction = getattr(predictor, name)(people, *more.get(name, (asked.times,)))
+    return found
 
 
 def _until(prediction: Prediction, deadline: Deadline) -> Any:

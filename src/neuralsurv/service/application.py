@@ -22,11 +22,10 @@ from neuralsurv.errors import ColumnError, InputError, OutOfTimeError
 from neuralsurv.service.answers import Deadline, answer
 from neuralsurv.service.middleware import FAULT, Access, Middleware
 from neuralsurv.service.model_watch import ModelWatch, ReadyModel
-from neuralsurv.service.openapi import openapi_document, request_body
-from neuralsurv.service.problems import problem, try_later
+from neuralsurv.service.openapi import REQUEST_BODY, openapi_document
 from neuralsurv.service.prometheus_metrics import CONTENT_TYPE, PrometheusMetrics
 from neuralsurv.service.request_parsing import Limits, check_time_range, read_request
-from neuralsurv.service.schemas import Health, ModelDescription, PredictResponse, problem_responses
+from neuralsurv.service.schemas import Health, ModelDescription, PredictResponse, problem, problem_responses, try_later
 
 log = logging.getLogger("neuralsurv.service")
 
@@ -42,17 +41,15 @@ class Service:
         self.metrics = PrometheusMetrics()
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="predict")
         self._working = 0
-        self.note_model()
-
-    def note_model(self) -> None:
-        """Put the state of the model file into the metrics."""
-        watch = self.watch
-        since = watch.current.since.timestamp()
-        self.metrics.model(watch.loads, watch.failures, watch.problem is not None, since)
+        gauge = self.metrics.gauge
+        gauge("predictions_in_progress", "Predictions that wait or run.", lambda: self._working)
+        gauge("model_loads", "How often a model file was opened.", lambda: watch.loads)
+        gauge("model_load_failures", "How often a new model file could not be used.", lambda: watch.failures)
+        gauge("model_stale", "1 while the model file cannot be used.", lambda: watch.problem is not None)
+        gauge("model_loaded_timestamp_seconds", "When the model was opened.", lambda: watch.current.since.timestamp())
 
     def model_changed(self) -> None:
         """Log that a new file was loaded, or could not be."""
-        self.note_model()
         if self.watch.problem is None:
             log.info("model file opened again, fingerprint %s", self.watch.current.fingerprint[:12])
         else:
@@ -68,7 +65,6 @@ class Service:
         if self._working >= self.limits.waiting:
             return try_later("too many predictions are waiting; try again later.")
         self._working += 1
-        self.metrics.working.set(self._working)
         ready = self.watch.current
         try:
             work = asyncio.get_running_loop().run_in_executor(self._workers, self._work, ready, body, state)
@@ -79,8 +75,7 @@ class Service:
             return try_later("there was no time to answer; try again later.")
         finally:
             self._working -= 1
-            self.metrics.working.set(self._working)
-        self.metrics.predicted(state.people)
+        self.metrics.people.inc(state.people)
         return Response(content, media_type="application/json")
 
     def _work(self, ready: ReadyModel, body: bytes, state: State) -> bytes:
@@ -172,7 +167,7 @@ def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
         "/predict",
         response_model=PredictResponse,
         responses=problem_responses(*errors, 415, 422, 503),
-        openapi_extra={"requestBody": request_body()},
+        openapi_extra={"requestBody": REQUEST_BODY},
     )
     async def predict(request: Request) -> Response:
         """Predict for a batch of people, with intervals."""
@@ -208,11 +203,7 @@ def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(InputError)
     async def refused(_: Request, error: InputError) -> Response:
-        return problem(422, str(error))
-
-    @app.exception_handler(ColumnError)
-    async def column_refused(_: Request, error: ColumnError) -> Response:
-        return problem(422, str(error), column=error.column)
+        return problem(422, str(error), column=error.column if isinstance(error, ColumnError) else None)
 
     @app.exception_handler(HTTPException)
     async def by_status(_: Request, error: HTTPException) -> Response:

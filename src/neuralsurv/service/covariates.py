@@ -56,17 +56,7 @@ class Covariate:
 
 
 def covariates_of(encoding: Encoding) -> tuple[Covariate, ...]:
-    """Return the covariates of a model.
-
-    Examples
-    --------
-    >>> import numpy as np, pandas as pd
-    >>> from neuralsurv.data.features import Encoding
-    >>> from neuralsurv.service.covariates import covariates_of
-    >>> people = pd.DataFrame({"age": [61, 50, 72], "stage": ["II", "III", "III"]})
-    >>> [covariate.typical for covariate in covariates_of(Encoding.fit(people, np.ones(3)))]
-    [61.0, 'III']
-    """
+    """Return the covariates of a model."""
     found, place = [], 0
     for column in encoding.columns:
         center, scale = float(encoding.center[place]), float(encoding.scale[place])

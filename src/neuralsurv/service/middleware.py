@@ -21,9 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from neuralsurv.names import counted
 from neuralsurv.service.answers import Deadline
-from neuralsurv.service.problems import problem, try_later
 from neuralsurv.service.prometheus_metrics import PrometheusMetrics
 from neuralsurv.service.request_parsing import Limits
+from neuralsurv.service.schemas import problem, try_later
 
 log = logging.getLogger("neuralsurv.service")
 
@@ -31,7 +31,7 @@ log = logging.getLogger("neuralsurv.service")
 _GRACE = 2.0
 _CLIENT_LEFT = 499
 STOPPING = "the service is stopping; try again later."
-FAULT = "the service failed on this request; the fault is ours, and its log has the place."
+FAULT = "the service failed on this request; this is an error of the service, and its log says where."
 _HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:[0-9]{0,5})?")
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -101,7 +101,7 @@ class Middleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(send, secrets.token_hex(8))
+        exchange = _Exchange(scope, receive, send)
         started = time.perf_counter()
         state = scope.setdefault("state", {})
         deadline = state["deadline"] = Deadline.after(self._limits.seconds)
@@ -110,15 +110,13 @@ class Middleware:
             await self._answer(scope, receive, exchange, deadline)
         except asyncio.CancelledError:
             # The server stops and waits no longer. It must not see the error: it would log it and answer by itself.
-            if exchange.status is None:
-                await exchange.reply(_stopping(), scope)
+            await exchange.reply(_stopping())
         except Exception as error:
             # The message of an error may hold a value that was sent; where it happened may be logged.
             frames = traceback.extract_tb(error.__traceback__)
             where = " < ".join(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in reversed(frames[-8:]))
             log.error("unexpected %s, request %s, at %s", type(error).__name__, exchange.name, where)
-            if exchange.status is None:
-                await exchange.reply(problem(500, FAULT), scope)
+            await exchange.reply(problem(500, FAULT))
         finally:
             self.running -= 1
             seconds = time.perf_counter() - started
@@ -127,26 +125,24 @@ class Middleware:
             self._metrics.answered(path, scope["method"], status, seconds)
             people = f" people={state['people']}" if "people" in state else ""
             # No address, no query, no header, no body: nothing here is about a person.
-            words = "%s %s %d %.0f ms%s request=%s"
-            log.info(
-                words, scope["method"] if path != "other" else "?", path, status, 1e3 * seconds, people, exchange.name
-            )
+            method = scope["method"] if path != "other" else "?"
+            log.info("%s %s %d %.0f ms%s request=%s", method, path, status, 1e3 * seconds, people, exchange.name)
 
     async def _answer(self, scope: Scope, receive: Receive, exchange: _Exchange, deadline: Deadline) -> None:
         if self._stopping:
-            await exchange.reply(_stopping(), scope)
+            await exchange.reply(_stopping())
             return
         headers = dict(scope["headers"])
         try:
             self._access.check(scope["path"], headers)
             body = await self._body(receive, headers)
         except HTTPException as error:
-            await exchange.reply(problem(error.status_code, error.detail, headers=error.headers), scope)
+            await exchange.reply(problem(error.status_code, error.detail, headers=error.headers))
             return
         if body is None:
             return
-        work = asyncio.create_task(_run(self._app, scope, body, exchange))
-        left = asyncio.create_task(_departure(receive))
+        work = asyncio.ensure_future(self._app(scope, _replay(body), exchange.send))
+        left = asyncio.ensure_future(_departure(receive))
         try:
             await asyncio.wait({work, left}, timeout=self._limits.seconds + _GRACE, return_when=asyncio.FIRST_COMPLETED)
             late = not work.done() and not left.done()
@@ -161,10 +157,9 @@ class Middleware:
             work.cancel()
             left.cancel()
             await asyncio.gather(work, left, return_exceptions=True)
-        if late and exchange.status is None:
+        if late:
             limit = counted(self._limits.seconds, "second", form="g")
-            words = f"there was no answer within {limit}; ask for less, or later."
-            await exchange.reply(try_later(words), scope)
+            await exchange.reply(try_later(f"there was no answer within {limit}; ask for less, or later."))
 
     async def _body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes | None:
         seconds = self._limits.body_seconds
@@ -179,9 +174,9 @@ class Middleware:
 class _Exchange:
     """The answer to one request: records its status and adds headers."""
 
-    def __init__(self, send: Send, name: str) -> None:
-        self._send = send
-        self.name = name
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self.name = secrets.token_hex(8)
         self.status: int | None = None
         self.complete = False
 
@@ -196,20 +191,14 @@ class _Exchange:
         await self._send(message)
         self.complete = message["type"] == "http.response.body" and not message.get("more_body", False)
 
-    async def reply(self, response: Response, scope: Scope) -> None:
-        await response(scope, _nothing, self.send)
-
-
-async def _nothing() -> Message:
-    return {"type": "http.disconnect"}
+    async def reply(self, response: Response) -> None:
+        """Send an answer, unless another one has begun."""
+        if self.status is None:
+            await response(self._scope, self._receive, self.send)
 
 
 def _stopping() -> Response:
     return try_later(STOPPING, Connection="close")
-
-
-async def _run(app: ASGIApp, scope: Scope, body: bytes, exchange: _Exchange) -> None:
-    await app(scope, _replay(body), exchange.send)
 
 
 async def _departure(receive: Receive) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
 
 from neuralsurv.service.covariates import Covariate
 from neuralsurv.service.model_watch import ReadyModel
@@ -17,24 +16,26 @@ _DESCRIPTION = (
     "Predictions of one survival model, with bands. All times are in the unit of the training data. What is infinite, "
     "because a curve does not come that far within the training range, is null."
 )
+# What ``/predict`` takes; the service reads it itself, so FastAPI does not know.
+REQUEST_BODY = {
+    "required": True,
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PredictRequest"}}},
+}
 
 
 def openapi_document(app: FastAPI, ready: ReadyModel, limits: Limits, *, token: bool) -> dict[str, Any]:
     """Return the document for the model that is loaded; `token` says whether the service asks for one."""
     document = get_openapi(title="neuralsurv", version=app.version, description=_DESCRIPTION, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    schemas["ProblemDocument"] = _schema(ProblemDocument)
-    schemas["PredictRequest"] = _schema(PredictRequest)
+    for model in (ProblemDocument, PredictRequest):
+        schemas[model.__name__] = model.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas["Person"] = person_schema(ready.covariates)
-    request = schemas["PredictRequest"]
-    request["properties"]["people"].update(items={"$ref": "#/components/schemas/Person"}, maxItems=limits.people)
-    times, farthest = request["properties"]["times"], FARTHEST * ready.predictor.time_scale
-    times["maxItems"] = limits.times
-    times["items"]["maximum"] = farthest
-    for name in ("horizon", "given"):
-        for kind in request["properties"][name]["anyOf"]:
-            if kind["type"] == "number":
-                kind["maximum"] = farthest
+    fields, farthest = schemas["PredictRequest"]["properties"], FARTHEST * ready.predictor.time_scale
+    fields["people"].update(items={"$ref": "#/components/schemas/Person"}, maxItems=limits.people)
+    fields["times"]["maxItems"] = limits.times
+    for kind in (fields["times"]["items"], *fields["horizon"]["anyOf"], *fields["given"]["anyOf"]):
+        if kind["type"] == "number":
+            kind["maximum"] = farthest
     predict = document["paths"]["/predict"]["post"]
     predict["requestBody"]["content"]["application/json"]["examples"] = examples(ready)
     if token:
@@ -44,23 +45,15 @@ def openapi_document(app: FastAPI, ready: ReadyModel, limits: Limits, *, token: 
     return document
 
 
-def request_body() -> dict[str, Any]:
-    """Return what ``/predict`` takes; the service reads it itself, so FastAPI does not know."""
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/PredictRequest"}}}
-    return {"required": True, "content": content}
-
-
 def person_schema(covariates: tuple[Covariate, ...]) -> dict[str, Any]:
     """Return the JSON schema of a person: a value for every covariate."""
     properties = {}
     for covariate in covariates:
         column = covariate.column
-        kind = "number"
+        entry: dict[str, Any] = {"type": ["number", "null"]}
         if column.kind == "category":
             kind = "boolean" if covariate.is_flag else "string"
-        entry: dict[str, Any] = {"type": [kind, "null"]}
-        if column.kind == "category":
-            entry["enum"] = [*covariate.levels, None]
+            entry = {"type": [kind, "null"], "enum": [*covariate.levels, None]}
         elif column.low is not None:
             entry["description"] = f"{column.low:g} to {column.high:g} in training"
         properties[column.name] = entry
@@ -88,7 +81,3 @@ def examples(ready: ReadyModel) -> dict[str, Any]:
             },
         },
     }
-
-
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    return model.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -17,12 +17,13 @@ from starlette.exceptions import HTTPException
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known, counted
 from neuralsurv.service.covariates import Covariate, abbreviated, check_names
-from neuralsurv.service.problems import validation_sentence
 from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
 
 # Times may be asked for up to this many times the last training time. Further out a curve is a guess about a guess, the
 # integrals up to there cost many times as much, and a restricted mean is read off steps that are too coarse.
 FARTHEST = 10.0
+_MOST_SENTENCES = 5
+_UNION_PARTS = ("int", "float", "str", "bool")
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,22 @@ def read_request(body: bytes, limits: Limits, covariates: Sequence[Covariate]) -
     try:
         return PredictRequest.model_validate(content)
     except ValidationError as error:
-        raise InputError(validation_sentence(error)) from None
+        raise InputError(_sentence(error)) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    """Say what is wrong with the form of a request: where, and what; never the value, which may be personal."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    said = []
+    for item in found[:_MOST_SENTENCES]:
+        place = ""
+        # Parts of unions that did not match are ours, not the client's.
+        for part in (part for part in item["loc"] if part not in _UNION_PARTS):
+            place += f"[{part}]" if isinstance(part, int) else f"{'.' if place else ''}{part}"
+        words = item["msg"]
+        said.append(f"{place or 'the body'}: {words[:1].lower()}{words[1:].rstrip('.')}")
+    more = f" (and {len(found) - _MOST_SENTENCES} more)" if len(found) > _MOST_SENTENCES else ""
+    return "; ".join(dict.fromkeys(said)) + more + "."
 
 
 def _names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

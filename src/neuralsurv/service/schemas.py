@@ -1,10 +1,14 @@
-"""Requests and answers, as the OpenAPI document describes them."""
+"""Requests, answers and errors, as the OpenAPI document describes them."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
+from starlette.responses import Response
 
 ALONG_TIMES = ("survival", "hazard", "cumulative_hazard")
 Quantity = Literal["survival", "hazard", "cumulative_hazard", "quantile", "rmst", "event_time"]
@@ -170,6 +174,20 @@ class ProblemDocument(BaseModel):
     status: int
     detail: str
     column: str | None = Field(default=None, description="The covariate that is wrong.")
+
+
+def problem(
+    status: int, detail: str, *, column: str | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return an error as a client sees it: what is wrong, how many, what to do; never a stack trace."""
+    document = ProblemDocument(title=HTTPStatus(status).phrase, status=status, detail=detail, column=column)
+    content = json.dumps(document.model_dump(exclude_none=True))
+    return Response(content, status, dict(headers or {}), "application/problem+json")
+
+
+def try_later(detail: str, **headers: str) -> Response:
+    """Return an answer that asks the client to come back."""
+    return problem(503, detail, headers={"Retry-After": "1", **headers})
 
 
 def problem_responses(*codes: int) -> dict[int | str, dict[str, Any]]:

@@ -12,7 +12,7 @@ import pytest
 import neuralsurv
 from cli.run_command import QUICK, cohort_file, refused, run
 from neuralsurv.cli.commands import fit
-from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.options import DataSettings
 from neuralsurv.cli.tables.survival_table import kept_roles, read_survival_table
 from neuralsurv.files.atomic import held_name
 

@@ -173,7 +173,7 @@ class TestOptions:
         limits = {"max_people": 5, "max_times": 6, "max_bytes": 7, "timeout": 8.0}
         assert served == [
             (ServeOptions(), False),
-            (ServeOptions(name=["a.org", "b.org"], threads=3, explorer=True, **limits), False),
+            (ServeOptions(name=("a.org", "b.org"), threads=3, explorer=True, **limits), False),
         ]
 
 

@@ -42,10 +42,10 @@ def test_why_a_column_cannot_be_used(values, reason):
 
 def test_what_is_unusable_is_what_the_estimator_refuses():
     frame = pd.DataFrame({"gone": [np.nan] * 30, "one": 1, "name": [f"n{k}" for k in range(30)], "age": range(30)})
-    names, notes = drop_unusable(frame)
-    assert names == ["gone", "one", "name"]
-    assert notes[1] == "left out column 'one': it is 1 in every row that has a value."
-    for name in names:
+    found = drop_unusable(frame)
+    assert list(found) == ["gone", "one", "name"]
+    assert found["one"] == "left out column 'one': it is 1 in every row that has a value."
+    for name in found:
         with pytest.raises(ValueError, match=f"column '{name}'"):
             Encoding.fit(frame[[name]], np.ones(30))
     Encoding.fit(frame[["age"]], np.ones(30))

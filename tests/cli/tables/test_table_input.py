@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from neuralsurv.cli.tables import table_input
-from neuralsurv.cli.tables.table_input import guess_separator, read_table, shown_separator, table_kind, typed_separator
+from neuralsurv.cli.tables.table_input import guess_separator, read_table, shown_separator, table_kind
 from neuralsurv.errors import InputError
 
 
@@ -174,5 +174,6 @@ def test_a_row_that_the_view_has_cut_does_not_count(monkeypatch):
     assert guess_separator("a;b;c\n1;2;3\n4;5;6\n", ",") == ";"
 
 
-def test_a_tab_is_typed_as_backslash_t():
-    assert (typed_separator("\\t"), shown_separator("\t"), shown_separator(";")) == ("\t", "'\\t'", "';'")
+def test_a_tab_is_typed_as_backslash_t(tmp_path):
+    assert list(read_table(file(tmp_path, "a.csv", "a,b\tc\n1,2\t3\n"), separator="\\t").columns) == ["a,b", "c"]
+    assert (shown_separator("\t"), shown_separator(";")) == ("'\\t'", "';'")

@@ -35,32 +35,27 @@ def _spark(values: np.ndarray) -> str:
     return "".join(_BARS[round(step)] for step in steps.tolist())
 
 
-def _curve_table(curves: Prediction, times: np.ndarray) -> Table:
+def _curve_table(found: dict[str, np.ndarray], truth: np.ndarray, times: np.ndarray) -> Table:
     table = Table(title=f"Survival: posterior median [{LEVEL:.0%} band], and the truth")
     table.add_column("time", justify="right")
     for group in (0, 1):
         table.add_column(f"group {group}", justify="right")
         table.add_column("truth", justify="right", style="dim")
-    lower, upper = curves.interval(LEVEL)
     for k in range(9, len(times), 10):
         cells = [f"{times[k]:.0f}"]
         for group in (0, 1):
-            low, high = lower.iloc[group, k], upper.iloc[group, k]
-            truth = lognormal_survival(group, times[k : k + 1])[0]
-            cells += [
-                f"{curves.median.iloc[group, k]:.2f} [{low:.2f}, {high:.2f}]",
-                f"{truth:.2f} {'in' if low <= truth <= high else 'out'}",
-            ]
+            middle, low, high = (found[name][group, k] for name in ("median", "lower", "upper"))
+            true = truth[group, k]
+            where = "in" if low <= true <= high else "out"
+            cells += [f"{middle:.2f} [{low:.2f}, {high:.2f}]", f"{true:.2f} {where}"]
         table.add_row(*cells)
     return table
 
 
 def _summary_table(
-    model: NeuralSurv, cohort: SimulatedCohort, curves: Prediction, times: np.ndarray, seconds: float
+    model: NeuralSurv, cohort: SimulatedCohort, curves: dict[str, np.ndarray], truth: np.ndarray, seconds: float
 ) -> Table:
-    lower, upper = curves.interval(LEVEL)
-    truth = np.stack([lognormal_survival(group, times) for group in (0, 1)])
-    inside = ((lower.to_numpy() <= truth) & (truth <= upper.to_numpy()))[:, 1:]
+    inside = ((curves["lower"] <= truth) & (truth <= curves["upper"]))[:, 1:]
     found = model.diagnostics_
     rows = {
         "rows, events": f"{len(cohort.time)}, {int(cohort.event.sum())}",
@@ -68,7 +63,7 @@ def _summary_table(
         "scales of the prior": ", ".join(f"{name} {scale:.2f}" for name, scale in found.scales.items()),
         "settings of them tried, averaged": f"{found.sweeps}, {found.settings}",
         "ELBO and log hyper-prior": f"{model.elbo_[0]:.2f} to {model.elbo_[-1]:.2f}",
-        "largest error of the median curve": f"{np.abs(curves.median.to_numpy() - truth).max():.3f}",
+        "largest error of the median curve": f"{np.abs(curves['median'] - truth).max():.3f}",
         f"truth inside the {LEVEL:.0%} band": f"{inside.mean():.0%} of the times shown",
         "seconds to fit": f"{seconds:.1f}",
     }
@@ -79,19 +74,18 @@ def _summary_table(
 
 
 def _draw(
-    curves: Prediction, model: NeuralSurv, cohort: SimulatedCohort, times: np.ndarray, folder: Path
+    model: NeuralSurv, people: pd.DataFrame, curves: Prediction, truth: np.ndarray, times: np.ndarray, folder: Path
 ) -> list[Path]:
     import matplotlib
     from matplotlib import pyplot
 
     matplotlib.use("Agg")
     axes = plots.plot_prediction(curves, level=LEVEL)
-    for group in (0, 1):
-        label = "truth" if group == 0 else None
-        axes.plot(times, lognormal_survival(group, times), color="black", linestyle=":", linewidth=1.2, label=label)
+    for curve, label in zip(truth, ("truth", None), strict=True):
+        axes.plot(times, curve, color="black", linestyle=":", linewidth=1.2, label=label)
     axes.legend(frameon=False)
     axes.set_title(f"Posterior median with {LEVEL:.0%} band, against the truth", fontsize=10)
-    hazard = plots.plot_prediction(model.predict_hazard(_people(cohort), times[1:]), level=LEVEL)
+    hazard = plots.plot_prediction(model.predict_hazard(people, times[1:]), level=LEVEL)
     hazard.set_title(f"Hazard: posterior median with {LEVEL:.0%} band", fontsize=10)
     files = [folder / "demo_survival.png", folder / "demo_hazard.png"]
     for picture, file in zip((axes.figure, hazard.figure), files, strict=True):
@@ -115,14 +109,14 @@ def run(folder: Path, rows: int) -> None:
         model = NeuralSurv(random_state=0).fit(cohort.x, cohort.y)
     seconds = time.perf_counter() - began
     times = np.linspace(0, float(np.quantile(cohort.time, 0.98)), 61)
-    curves = model.predict_survival(_people(cohort), times)
-    console.print(_curve_table(curves, times))
+    people = _people(cohort)
+    curves = model.predict_survival(people, times)
+    found, truth = curves.arrays(LEVEL), np.stack([lognormal_survival(group, times) for group in (0, 1)])
+    console.print(_curve_table(found, truth, times))
     for group in (0, 1):
-        console.print(
-            f"survival of group {group} to time {times[-1]:.0f}: {_spark(curves.median.iloc[group].to_numpy())}"
-        )
-    console.print(_summary_table(model, cohort, curves, times, seconds))
+        console.print(f"survival of group {group} to time {times[-1]:.0f}: {_spark(found['median'][group])}")
+    console.print(_summary_table(model, cohort, found, truth, seconds))
     for warning in caught:
         console.print(f"[yellow]warning:[/yellow] {warning.message}")
-    for file in _draw(curves, model, cohort, times, folder):
+    for file in _draw(model, people, curves, truth, times, folder):
         console.print(f"picture: {file}")

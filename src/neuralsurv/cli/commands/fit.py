@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.output_files import file_size, reserved, write_text
-from neuralsurv.cli.settings import DataSettings, config_text
+from neuralsurv.cli.settings import Config, config_text
 from neuralsurv.cli.start import INTERRUPTED
 from neuralsurv.cli.tables.covariate_checks import code_warnings, described, drop_unusable, many_levels, remarks
 from neuralsurv.cli.tables.survival_table import SurvivalTable, kept_roles, read_survival_table
@@ -23,30 +23,17 @@ if TYPE_CHECKING:
 _MOST_COLUMNS_SHOWN = 40
 
 
-def run(
-    settings: DataSettings,
-    given: dict[str, Any],
-    out: Path | None,
-    write_config: Path | None,
-    *,
-    force: bool,
-    messages: Messages,
-) -> None:
-    """Fit a model to a table and save it at `out`, and the settings of the run at `write_config`.
-
-    `given` are the arguments of the estimator that were set; files are replaced only with `force`.
-    """
-    if out is None:
-        raise InputError("say where the model goes: --out m.neuralsurv.")
-    inputs = (settings.file,)
+def run(given: Config, out: Path, write_config: Path | None, *, force: bool, messages: Messages) -> None:
+    """Fit a model to a table and save it at `out`, and the settings of the run at `write_config`."""
+    inputs = (given.data.file,)
     with reserved(out, force=force, inputs=inputs), reserved(write_config, force=force, inputs=inputs):
-        cohort = usable_cohort(read_survival_table(settings), messages)
+        cohort = usable_cohort(read_survival_table(given.data), messages)
         cohort.outcome().check_fittable()
         # Imported late: the estimator takes seconds that a mistake in the table should not cost.
         from neuralsurv.cli.modelling import fit_estimator, make_estimator, warn_of_large_file
         from neuralsurv.estimator.model_file import save
 
-        model = make_estimator(given)
+        model = make_estimator(given.model)
         warn_of_large_file(cohort, model, messages)
         began = time.perf_counter()
         model = fit_estimator(cohort, model, messages)
@@ -54,7 +41,7 @@ def run(
         model.fitted_ = replace(model.fitted_, roles=kept_roles(cohort))
         save(model, out, replace=force)
         if write_config is not None:
-            text = config_text(settings, {"random_state": 0, **given}, out, write_config.parent)
+            text = config_text(given.data, {"random_state": 0, **given.model}, out, write_config.parent)
             write_text(write_config, text, force=force)
         _show(model, cohort, out, write_config, seconds, messages)
         if model.diagnostics_.interrupted:
@@ -63,10 +50,10 @@ def run(
 
 def usable_cohort(cohort: SurvivalTable, messages: Messages) -> SurvivalTable:
     """Leave out covariates that no model can use, and say so."""
-    names, notes = drop_unusable(cohort.covariates)
+    left_out = drop_unusable(cohort.covariates)
     cohort.show_notes(messages)
-    messages.note(*notes)
-    cohort = replace(cohort, frame=cohort.frame.drop(columns=names))
+    messages.note(*left_out.values())
+    cohort = replace(cohort, frame=cohort.frame.drop(columns=list(left_out)))
     if cohort.covariates.shape[1] == 0:
         raise InputError("no covariate is left that a model can use; check --features and --drop.")
     messages.note(*remarks(cohort.covariates))
@@ -80,7 +67,7 @@ def _show(
 ) -> None:
     columns = described(model.encoding_.columns, cohort.covariates)
     shown = columns[:_MOST_COLUMNS_SHOWN]
-    messages.table(f"Covariates ({len(columns)})", ("column", "read as", "missing", "the model sees"), shown)
+    messages.table(f"Covariates ({len(columns)})", ("column", "read as", "missing", "encoding"), shown)
     if len(columns) > len(shown):
         messages.say(f"… and {len(columns) - len(shown)} more; neuralsurv inspect {out} shows all.")
     messages.say(str(model.summary()).partition("\n\nWarnings")[0])

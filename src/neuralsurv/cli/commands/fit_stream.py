@@ -14,9 +14,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.options import StreamOptions
+from neuralsurv.cli.options import DataSettings, StreamOptions
 from neuralsurv.cli.output_files import file_size, reserved
-from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.settings import Config
 from neuralsurv.cli.tables.covariate_checks import (
     MOST_SENTENCES,
     first_few,
@@ -24,19 +24,18 @@ from neuralsurv.cli.tables.covariate_checks import (
     refuse_decimal_commas,
     row_number_columns,
 )
-from neuralsurv.cli.tables.survival_table import option_name
+from neuralsurv.cli.tables.survival_table import check_columns, option_name
 from neuralsurv.errors import InputError, MissingCodeWarning, NeuralSurvWarning, ProcessLostError
-from neuralsurv.names import check_known
 
 if TYPE_CHECKING:
     from neuralsurv.data.stream.batches import ParquetSource
 
 # How pandas calls an index without a name in a file.
 _INDEX = re.compile(r"__index_level_\d+__$")
-# What a table that is read as a whole can have and a stream cannot.
-_NOT_STREAMED = ("id", "event_values", "start_date", "end_date", "entry_date", "unit", "date_format", "categorical",
-                 "missing", "separator", "decimal", "encoding", "drop_missing_outcome",
-                 "zero_times")  # fmt: skip
+# What a stream can have; the other settings are for a table that is read as a whole.
+_STREAMED = ("file", "time", "event", "entry", "weight", "features", "drop")
+# Options that are left to the estimator if they are not given.
+_NUMBERS = ("passes", "training_passes", "batch_size", "modes")
 
 
 def processes() -> int:
@@ -44,26 +43,16 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
-def run(
-    settings: DataSettings,
-    options: StreamOptions,
-    given: dict[str, Any],
-    out: Path | None,
-    *,
-    force: bool,
-    messages: Messages,
-) -> None:
+def run(given: Config, options: StreamOptions, out: Path, *, force: bool, messages: Messages) -> None:
     """Fit a model to Parquet files that are read as a stream, and save it; process 0 alone prints and writes."""
-    first = int(os.environ.get("RANK", "0")) == 0
-    if out is None:
-        raise InputError("say where the model goes: --out m.neuralsurv.")
+    settings, first = given.data, int(os.environ.get("RANK", "0")) == 0
     with reserved(out if first else None, force=force):
         features = _features(settings, messages if first else Messages(quiet=True))
         from neuralsurv.cli.modelling import make_estimator
         from neuralsurv.estimator.model_file import save
         from neuralsurv.estimator.neuralsurv import NeuralSurv
 
-        model = make_estimator(given, verbose=messages.progress)
+        model = make_estimator(given.model, verbose=messages.progress)
         if not isinstance(model, NeuralSurv):
             raise InputError("--stream is for the default model; --preset paper needs all rows in memory.")
         began = time.perf_counter()
@@ -75,7 +64,10 @@ def run(
                 entry=settings.entry,
                 sample_weight=settings.weight,
                 features=features,
-                **_stream_arguments(options),
+                method=options.method,
+                checkpoint=options.checkpoint,
+                shards="own" if options.own_rows else "shared",
+                **{name: value for name in _NUMBERS if (value := getattr(options, name)) is not None},
             )
         seconds = time.perf_counter() - began
         if not first:
@@ -97,17 +89,6 @@ def run(
         )
 
 
-def _stream_arguments(options: StreamOptions) -> dict[str, Any]:
-    """Return the arguments of ``fit_stream``; what was not given is left to the estimator."""
-    given = {name: getattr(options, name) for name in ("passes", "training_passes", "batch_size", "modes")}
-    return {
-        "method": options.method,
-        "checkpoint": options.checkpoint,
-        "shards": "own" if options.own_rows else "shared",
-        **{name: value for name, value in given.items() if value is not None},
-    }
-
-
 def _features(settings: DataSettings, messages: Messages) -> list[str]:
     """Return the covariates, by the columns of the first file; a wrong name is found before any row is read."""
     if settings.file is None:
@@ -115,7 +96,7 @@ def _features(settings: DataSettings, messages: Messages) -> list[str]:
     for role in ("time", "event"):
         if getattr(settings, role) is None:
             raise InputError(f"say which column holds the {role}: --{role} COLUMN.")
-    unused = [name for name in _NOT_STREAMED if getattr(settings, name) != getattr(DataSettings(), name)]
+    unused = [name for name in settings.given() if name not in _STREAMED]
     if unused:
         shown = ", ".join(option_name(name) for name in unused)
         raise InputError(f"{shown} cannot be used with --stream: prepare the columns before you write Parquet.")
@@ -126,15 +107,9 @@ def _features(settings: DataSettings, messages: Messages) -> list[str]:
     instead = f"leave out {asked.split()[-1]} to read the whole table into memory"
     source = open_parquet(settings.file, asked=asked, instead=instead)
     known = source.column_names()
-    outcome = {role: getattr(settings, role) for role in ("time", "event", "entry", "weight")}
-    for role, name in outcome.items():
-        if name is not None:
-            check_known(name, known, what="column", where=f"--{role}")
-    for many in ("features", "drop"):
-        for name in getattr(settings, many):
-            check_known(name, known, what="column", where=f"--{many}")
-    wanted = settings.features or tuple(known)
-    features = [name for name in wanted if name not in outcome.values() and name not in settings.drop]
+    check_columns(settings, known)
+    left_out = (settings.time, settings.event, settings.entry, settings.weight, *settings.drop)
+    features = [name for name in settings.features or known if name not in left_out]
     return _looked_at(source, features, settings, messages)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,11 @@ import pandas as pd
 
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import open_model
-from neuralsurv.cli.options import PredictOptions
-from neuralsurv.cli.output_files import check_new, file_size, replacing, reserved
-from neuralsurv.cli.settings import DataSettings
+from neuralsurv.cli.options import DataSettings, PredictOptions
+from neuralsurv.cli.output_files import csv_text, file_size, replacing, reserved, write_table
 from neuralsurv.cli.tables.covariate_checks import code_warnings, refuse_decimal_commas, text_categories
-from neuralsurv.cli.tables.outcome_columns import labels
-from neuralsurv.cli.tables.survival_table import settings_of_model
+from neuralsurv.cli.tables.survival_table import labels, settings_of_model
 from neuralsurv.cli.tables.table_input import is_text_file, read_table, table_kind
-from neuralsurv.cli.tables.table_output import csv_text, write_table
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.names import check_known, counted, printable
@@ -40,58 +38,54 @@ _MOST_INTERVALS = 30
 
 def run(
     path: Path,
+    data: Path,
     table: DataSettings,
     options: PredictOptions,
     out: Path | None,
+    picture: Path | None,
     *,
-    picture: Path | None = None,
     force: bool,
     messages: Messages,
 ) -> None:
-    """Predict for the rows of a table.
-
-    Of the columns that `table` names only `id` is used. The prediction goes to `out`, a picture of it to `picture`;
-    without either it goes to standard output as CSV.
-    """
+    """Predict for the rows of a table: to `out`, as a picture, or without either as CSV to standard output."""
     check_known(options.quantity, QUANTITIES, what="quantity", where="--quantity")
     times = parse_times(options.times) if options.times is not None else None
     _check(options, times)
-    inputs = (path, table.file)
-    if picture is not None:
-        check_picture(picture, force=force, inputs=inputs)
+    if picture is not None and picture.suffix.lower() not in _KINDS:
+        raise InputError(f"--picture {picture.name!r} must end with {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.")
+    inputs = (path, data)
     with reserved(out, force=force, inputs=inputs), reserved(picture, force=force, inputs=inputs):
         if out is not None:
             table_kind(out)
         model = open_model(path, messages)
-        frame = _labelled(model_table(model, table, messages), model, table.id)
+        frame = _labelled(_read(model, data, table, messages), model, table.id)
         chosen = times is None and options.quantity in _ALONG_TIMES
         if chosen and picture is not None:
             # At time 0 a hazard may be infinite.
             first = model.time_scale_ / 200 if options.quantity == "hazard" else 0.0
             times = np.linspace(first, model.time_scale_, _TIMES_OF_A_PICTURE)
         elif chosen:
-            times = usual_times(model, options, messages)
+            times = _usual_times(model, options, messages)
         found = _predict(model, frame, options, times)
         if found.extrapolated.any():
             messages.warn(f"beyond {model.time_scale_:g}, the last training time, the prediction is extrapolated.")
         if found.filled:
-            messages.note(filled_words(found.filled))
-        if picture is not None:
-            unit = model.columns_.get("time")
-            draw(found, picture, options.level, unit=unit, force=force, messages=messages)
+            messages.note(_filled(found.filled))
         answer: dict[str, Any] = {"quantity": found.name, "level": options.level}
-        if out is None and picture is not None:
-            # Only the picture was asked for.
-            messages.result(picture=str(picture), **answer)
-            return
+        if picture is not None:
+            _draw(found, picture, options.level, unit=model.columns_.get("time"), force=force, messages=messages)
+            answer["picture"] = str(picture)
+            if out is None:
+                # Only the picture was asked for.
+                messages.result(**answer)
+                return
         result = found.to_frame(options.level)
         if chosen and picture is None and _with_median(options):
             result = _add_median(result, model.predict_median(frame), options.level)
         if out is not None:
             write_table(result, out, force=force)
             messages.say(f"wrote {out}: {counted(len(result), 'line')} ({file_size(out)})")
-            shown = None if picture is None else str(picture)
-            messages.result(out=str(out), lines=len(result), picture=shown, **answer)
+            messages.result(**{"out": str(out), "lines": len(result), "picture": None, **answer})
         elif messages.machine:
             messages.result(predictions=result.to_dict(orient="records"), **answer)
         else:
@@ -101,7 +95,7 @@ def run(
             sys.stdout.flush()
 
 
-def filled_words(filled: Sequence[Sequence[str]]) -> str:
+def _filled(filled: Sequence[Sequence[str]]) -> str:
     """Return which covariates were filled in, and for how many of the people."""
     counts = Counter(name for names in filled for name in names)
     listed = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
@@ -113,7 +107,7 @@ def filled_words(filled: Sequence[Sequence[str]]) -> str:
     )
 
 
-def usual_times(model: SurvivalEstimator, options: PredictOptions, messages: Messages) -> np.ndarray:
+def _usual_times(model: SurvivalEstimator, options: PredictOptions, messages: Messages) -> np.ndarray:
     """Return the times of a prediction for which none were asked for, and say which."""
     if model.event_quartiles_ is not None:
         times, source = np.unique(model.event_quartiles_), "the quartiles of the training event times"
@@ -145,30 +139,20 @@ def _add_median(curves: pd.DataFrame, medians: Prediction, level: float) -> pd.D
     return curves.assign(**{f"median_{name}": found[own].to_numpy()[each] for name, own in columns.items()})
 
 
-def model_table(model: SurvivalEstimator, table: DataSettings, messages: Messages) -> pd.DataFrame:
+def _read(model: SurvivalEstimator, file: Path, table: DataSettings, messages: Messages) -> pd.DataFrame:
     """Read a table the way the model's training table was read: categories as text."""
-    if table.file is None:
-        raise InputError("there is no data file; name one after the model.")
     names = text_categories(model.encoding_.columns)
     notes: list[str] = []
-    missing = table.missing
-    if not missing and (missing := settings_of_model(model.columns_).missing):
+    if not table.missing and (missing := settings_of_model(model.columns_).missing):
         notes.append(f"{', '.join(missing)} stands for a missing value, as in the fit.")
-    frame = read_table(
-        table.file,
-        text_columns=names,
-        missing=missing,
-        separator=table.separator,
-        decimal=table.decimal,
-        encoding=table.encoding,
-        notes=notes,
-    )
+        table = replace(table, missing=missing)
+    frame = read_table(file, text_columns=names, notes=notes, **table.reading)
     for column in model.encoding_.columns:
         check_known(column.name, list(frame.columns), what="column", where="used by the model")
         if column.name in names:
             frame[column.name] = labels(frame[column.name])
     numbers = frame[[column.name for column in model.encoding_.columns if column.kind == "number"]]
-    refuse_decimal_commas(numbers, text_file=is_text_file(table.file))
+    refuse_decimal_commas(numbers, text_file=is_text_file(file))
     messages.note(*notes)
     messages.warn(*code_warnings(numbers))
     return frame
@@ -196,20 +180,15 @@ def _check(options: PredictOptions, times: np.ndarray | None) -> None:
 def _predict(
     model: SurvivalEstimator, frame: pd.DataFrame, options: PredictOptions, times: np.ndarray | None
 ) -> Prediction:
-    if options.quantity == "survival" and options.given is not None:
+    if options.given is not None:
         return model.predict_conditional_survival(frame, times, options.given)
-    horizon = model.time_scale_ if options.horizon is None else options.horizon
-    answers: dict[str, Any] = {
-        "survival": lambda: model.predict_survival(frame, times),
-        "hazard": lambda: model.predict_hazard(frame, times),
-        "cumulative-hazard": lambda: model.predict_cumulative_hazard(frame, times),
-        "median": lambda: model.predict_median(frame),
-        "quantile": lambda: model.predict_quantile(frame, options.share),
-        "event-time": lambda: model.predict_event_time(frame),
-        "rmst": lambda: model.predict_rmst(frame, horizon),
-        "path": lambda: model.predict_survival_path(frame, times),
+    name = {"path": "survival_path"}.get(options.quantity, options.quantity.replace("-", "_"))
+    more: dict[str, tuple[Any, ...]] = {
+        "quantile": (options.share,),
+        "rmst": (model.time_scale_ if options.horizon is None else options.horizon,),
+        **{along: (times,) for along in _ALONG_TIMES},
     }
-    found: Prediction = answers[options.quantity]()
+    found: Prediction = getattr(model, f"predict_{name}")(frame, *more.get(options.quantity, ()))
     return found
 
 
@@ -220,27 +199,19 @@ def parse_times(text: str) -> np.ndarray:
             first, last, step = (float(part) for part in text.split(":"))
             if not (step > 0 and first <= last and np.isfinite([first, last, step]).all()):
                 raise ValueError
-            count = int((last - first) / step * (1 + 1e-12)) + 1
-            if count > _MOST_TIMES:
-                raise InputError(f"--times {text} are {count} times; give at most {_MOST_TIMES}.")
-            return first + step * np.arange(count)
-        return np.array([float(part) for part in text.split(",")])
-    except InputError:
-        raise
+        else:
+            return np.array([float(part) for part in text.split(",")])
     except ValueError as error:
         raise InputError(
             f"--times {text!r} is not understood; give times with commas between them, or first:last:step."
         ) from error
+    count = int((last - first) / step * (1 + 1e-12)) + 1
+    if count > _MOST_TIMES:
+        raise InputError(f"--times {text} are {count} times; give at most {_MOST_TIMES}.")
+    return first + step * np.arange(count)
 
 
-def check_picture(path: Path, *, force: bool, inputs: tuple[Path | None, ...]) -> None:
-    """Refuse, before any work is done, a place or a kind that a picture cannot have."""
-    if path.suffix.lower() not in _KINDS:
-        raise InputError(f"--picture {path.name!r} must end with {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.")
-    check_new(path, force=force, inputs=inputs)
-
-
-def draw(found: Prediction, path: Path, level: float, *, unit: str | None, force: bool, messages: Messages) -> None:
+def _draw(found: Prediction, path: Path, level: float, *, unit: str | None, force: bool, messages: Messages) -> None:
     """Draw the first people of a prediction into a file, and say how many; `unit` is the name of the time axis."""
     try:
         import matplotlib

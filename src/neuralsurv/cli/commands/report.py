@@ -7,12 +7,10 @@ from datetime import date
 from pathlib import Path
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.options import ReportArguments
+from neuralsurv.cli.options import DataSettings, ReportArguments
 from neuralsurv.cli.output_files import file_size, reserved, write_text
-from neuralsurv.cli.settings import DataSettings
 from neuralsurv.cli.tables.covariate_checks import code_warnings, text_categories
-from neuralsurv.cli.tables.outcome_columns import labels
-from neuralsurv.cli.tables.survival_table import SurvivalTable, read_survival_table, settings_of_model
+from neuralsurv.cli.tables.survival_table import SurvivalTable, labels, read_survival_table, settings_of_model
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 from neuralsurv.progress import bar
@@ -28,40 +26,35 @@ def run(
         from neuralsurv import __version__
         from neuralsurv.cli.commands.predict import parse_times
         from neuralsurv.cli.modelling import open_model
-        from neuralsurv.report.build import ReportOptions, build
+        from neuralsurv.report.build import build
         from neuralsurv.report.page import render
 
         model = open_model(path, messages)
         model.set_params(verbose=False)
-        named = settings_of_model(model.columns_) if table.time is None and table.start_date is None else DataSettings()
+        file = table.file.name if table.file else ""
+        if table.time is None and table.start_date is None:
+            table = table.over(settings_of_model(model.columns_))
         names = [column.name for column in model.encoding_.columns]
-        settings = table.over(named)
-        texts = (*settings.categorical, *text_categories(model.encoding_.columns))
-        cohort = read_survival_table(replace(settings, categorical=tuple(dict.fromkeys(texts))), needed=names)
+        texts = tuple(text_categories(model.encoding_.columns))
+        cohort = read_survival_table(replace(table, categorical=texts), needed=names)
         cohort.show_notes(messages)
-        for column in model.encoding_.columns:
-            check_known(column.name, list(cohort.frame.columns), what="column", where="used by the model")
-        options = ReportOptions(
-            title=arguments.title or f"Survival report: {cohort.settings.file.name if cohort.settings.file else ''}",
-            times=tuple(parse_times(arguments.times).tolist()) if arguments.times else (),
-            horizon=arguments.horizon,
-            level=arguments.level,
-            people=_rows(arguments.people),
-            most_rows=arguments.rows,
-        )
+        for name in names:
+            check_known(name, list(cohort.frame.columns), what="column", where="used by the model")
+        times = tuple(parse_times(arguments.times).tolist()) if arguments.times else ()
+        people = _rows(arguments.people)
         messages.warn(*code_warnings(cohort.frame[names]))
         with bar("report", 5, messages.progress) as advance:
-            report = build(model, cohort.frame[names], cohort.outcome(), _labels(cohort), options, advance)
+            report = build(
+                model, cohort.frame[names], cohort.outcome(), _labels(cohort), advance,
+                title=arguments.title or f"Survival report: {file}", times=times, horizon=arguments.horizon,
+                level=arguments.level, people=people, most_rows=arguments.rows,
+            )  # fmt: skip
+        made = f"{date.today().isoformat()} with neuralsurv {__version__}"
+        facts = [("Model", path.name), ("Data", file), ("Made", made)]
         if report.scored < report.cohort.rows:
             messages.note(
                 f"predictions are shown for {report.scored} of {report.cohort.rows} rows, taken at random (--rows)."
             )
-        facts = [
-            ("Model", path.name),
-            ("Data", str(table.file.name if table.file else "")),
-            ("Made", f"{date.today().isoformat()} with neuralsurv {__version__}"),
-        ]
-        if report.scored < report.cohort.rows:
             facts.append(("Predictions", f"for {report.scored} rows, taken at random"))
         write_text(out, render(report, facts), force=force)
         messages.warn(*report.warnings)

@@ -93,10 +93,8 @@ def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: M
 def _announce(
     address: str, path: Path, options: ServeOptions, token: str | None, limits: Limits, messages: Messages
 ) -> None:
-    if options.explorer:
-        messages.say(f"exploring {path.name} at {_page_address(address, token)}")
-    else:
-        messages.say(f"serving {path.name} at {address}")
+    where = f"exploring {path.name} at {_page_address(address, token)}"
+    messages.say(where if options.explorer else f"serving {path.name} at {address}")
     guard = "with a token" if token is not None else "without a token"
     most = f"{counted(limits.people, 'person', 'people')} and {counted(limits.times, 'time')}"
     messages.say(f"{guard}, up to {most} a request; stop with Ctrl-C")
@@ -194,10 +192,7 @@ def _log_to_stderr(*, quiet: bool) -> None:
     """Write what the service and uvicorn report to standard error; without lines for each request if quiet."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
-    for name, level in (
-        ("neuralsurv.service", logging.WARNING if quiet else logging.INFO),
-        ("uvicorn", logging.WARNING),
-    ):
+    for name, level in (("neuralsurv.service", "WARNING" if quiet else "INFO"), ("uvicorn", "WARNING")):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.setLevel(level)

@@ -14,6 +14,7 @@ from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.missing_codes import missing_codes
 from neuralsurv.data.table import numbers_rows
 from neuralsurv.errors import InputError
+from neuralsurv.names import counted
 
 # What pandas, and our own reader, call a column that the header does not name.
 _UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*|column \d+|)$")
@@ -30,17 +31,11 @@ def refuse_decimal_commas(frame: pd.DataFrame, *, text_file: bool, categorical: 
 
     `text_file` and `categorical` say whether ``--decimal`` and ``--categorical`` can be used.
     """
-    found: dict[str, str] = {}
-    for name in frame.columns:
-        values = frame[name]
-        if pd.api.types.is_object_dtype(values.dtype) or pd.api.types.is_string_dtype(values.dtype):
-            example = decimal_comma(values.dropna())
-            if example is not None:
-                found[str(name)] = example
+    texts = [name for name in frame.columns if pd.api.types.is_string_dtype(frame[name].dtype)]
+    found = {str(name): example for name in texts if (example := decimal_comma(frame[name].dropna())) is not None}
     if found:
         name, example = next(iter(found.items()))
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        more += f" column{'s' if len(found) > 2 else ''}" if more else ""
+        more = f" and {counted(len(found) - 1, 'more column')}" if len(found) > 1 else ""
         whose = f"column {name!r}{more} {'hold' if more else 'holds'}"
         python = f"df[{name!r}] = df[{name!r}].str.replace(',', '.').astype(float)"
         repair = "add --decimal ," if text_file else f"write them as numbers: {python}"
@@ -72,11 +67,8 @@ def row_number_columns(frame: pd.DataFrame) -> dict[str, str]:
 
 def code_warnings(frame: pd.DataFrame) -> list[str]:
     """Return a sentence for each number that looks like a code for a missing value, with the option to add."""
-    texts = []
-    for found in (found for name in frame.columns for found in missing_codes(frame[name])):
-        option = f"add --missing {shlex.quote(f'{found.column}={found.code:g}')}"
-        texts.append(found.sentence(option))
-    return first_few(texts)
+    found = [code for name in frame.columns for code in missing_codes(frame[name])]
+    return first_few([code.sentence(f"add --missing {shlex.quote(f'{code.column}={code.code:g}')}") for code in found])
 
 
 def first_few(texts: list[str]) -> list[str]:
@@ -121,33 +113,30 @@ def unusable(values: pd.Series) -> str | None:
     return None
 
 
-def drop_unusable(covariates: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Return the columns to leave out, and a sentence for each."""
+def drop_unusable(covariates: pd.DataFrame) -> dict[str, str]:
+    """Return the columns to leave out, with a sentence for each."""
     reasons = {str(name): unusable(covariates[name]) for name in covariates.columns}
-    left_out = {name: reason for name, reason in reasons.items() if reason is not None}
-    return list(left_out), [f"left out column {name!r}: {reason}." for name, reason in left_out.items()]
+    return {name: f"left out column {name!r}: {reason}." for name, reason in reasons.items() if reason is not None}
 
 
 def many_levels(covariates: pd.DataFrame) -> list[str]:
     """Return a warning for each text column with many categories."""
-    found = []
-    for name in covariates.columns:
-        values = covariates[name]
-        different = 0 if is_number(values) else values.nunique()
-        if different > _MANY:
-            found.append(
-                f"column {name!r} is text with {different} levels in {len(values)} rows, and the model sees an "
-                "indicator for each; join the rare ones in the file, or leave the column out: --drop "
-                f"{shlex.quote(str(name))}."
-            )
-    return first_few(found)
+    levels = {name: covariates[name].nunique() for name in covariates if not is_number(covariates[name])}
+    return first_few(
+        [
+            f"column {name!r} is text with {different} levels in {len(covariates)} rows, and the model sees an "
+            f"indicator for each; join the rare ones in the file, or leave the column out: --drop "
+            f"{shlex.quote(str(name))}."
+            for name, different in levels.items()
+            if different > _MANY
+        ]
+    )
 
 
 def remarks(covariates: pd.DataFrame) -> list[str]:
     """Return notes on columns that may not be used as intended."""
     found = []
-    for name in covariates.columns:
-        values = covariates[name]
+    for name, values in covariates.items():
         suspicion = _mostly_numbers(values)
         if suspicion:
             found.append(f"column {name!r} is used as categories{suspicion}.")
@@ -191,20 +180,12 @@ def described(columns: Sequence[Column], covariates: pd.DataFrame) -> list[tuple
         if column.kind == "number":
             kind, seen = "number", "scaled"
         else:
-            kind = f"{len(column.levels)} categories: {_levels(column.levels)}"
-            count = len(column.shown)
-            seen = "1 indicator" if count == 1 else f"{count} indicators"
+            levels = ", ".join(column.levels[:4]) + (", …" if len(column.levels) > 4 else "")
+            kind, seen = f"{len(column.levels)} categories: {levels}", counted(len(column.shown), "indicator")
         if column.has_missing:
             marked = " and marked by an indicator" if column.gap_indicator else "; too few for an indicator"
             seen += f"; gaps filled with the mean{marked}"
-        rows.append((column.name, kind, f"{gaps} ({_share(gaps / len(covariates))})" if gaps else "none", seen))
+        share = gaps / len(covariates)
+        missing = f"{gaps} ({'<1%' if share < 0.005 else f'{share:.0%}'})" if gaps else "none"
+        rows.append((column.name, kind, missing, seen))
     return rows
-
-
-def _levels(levels: tuple[str, ...]) -> str:
-    shown = ", ".join(levels[:4])
-    return f"{shown}, …" if len(levels) > 4 else shown
-
-
-def _share(share: float) -> str:
-    return "<1%" if share < 0.005 else f"{share:.0%}"

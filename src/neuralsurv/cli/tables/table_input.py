@@ -79,9 +79,8 @@ def read_table(
     the empty cell, NA, N/A, NaN and null (``column=text`` for one column). The separator is guessed from the first
     lines if it is not given, and `notes` gets a sentence on that; otherwise the defaults are a decimal point and UTF-8.
     """
-    foreign = _FOREIGN.get(path.suffix.lower())
-    if foreign is not None:
-        raise _foreign(path, *foreign)
+    if path.suffix.lower() in _FOREIGN:
+        raise _foreign(path, *_FOREIGN[path.suffix.lower()])
     kind, zipped = table_kind(path)
     data = _bytes(path, zipped)
     if kind in ("parquet", "feather"):
@@ -91,7 +90,8 @@ def read_table(
             raise _foreign(path, *_FOREIGN[".xlsx"])
         text = _decoded(data, encoding or "utf-8-sig", path.name)
         usual = "\t" if kind == "tsv" else ","
-        used = guess_separator(text, usual) if separator is None else typed_separator(separator)
+        # For a user who types it, \t is a tab.
+        used = guess_separator(text, usual) if separator is None else separator.replace("\\t", "\t")
         if used != usual and separator is None and notes is not None:
             shown = shown_separator(used)
             notes.append(f"read {path.name} with {shown} between cells, by its first lines; --separator overrides it.")
@@ -247,22 +247,10 @@ def _read_arrow(data: bytes, kind: str, name: str) -> pd.DataFrame:
 
 
 def guess_separator(text: str, usual: str) -> str:
-    r"""Return the separator that cuts the first rows into most cells, the same number in each; else the usual one.
-
-    Examples
-    --------
-    >>> from neuralsurv.cli.tables.table_input import guess_separator
-    >>> guess_separator("age;dose\n61;1,5\n", ","), guess_separator("age\n61\n", ",")
-    (';', ',')
-    """
+    """Return the separator that cuts the first rows into most cells, the same number in each; else the usual one."""
     found = {candidate: _cells(text, candidate) for candidate in _SEPARATORS}
     best = max(found.values())
     return usual if found.get(usual, 0) == best or best < 2 else next(c for c in _SEPARATORS if found[c] == best)
-
-
-def typed_separator(text: str) -> str:
-    r"""Return the separator that a user typed, for whom ``\t`` is a tab."""
-    return text.replace("\\t", "\t")
 
 
 def shown_separator(separator: str) -> str:

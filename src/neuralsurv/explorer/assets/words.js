@@ -21,7 +21,7 @@ export function value(found) {
 
 export function outsideSentence(found, values) {
   const where = found.side === "above" ? "above" : "below";
-  return `${found.column} ${number(values[found.column])} lies ${where} ${number(found.low)} to ${number(found.high)}, the range the model was trained on: the prediction is a guess.`;
+  return `${found.column} ${number(values[found.column])} lies ${where} ${number(found.low)} to ${number(found.high)}, the range the model was trained on: the prediction is an extrapolation.`;
 }
 
 export function filledSentence(columns) {

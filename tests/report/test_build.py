@@ -9,11 +9,15 @@ from lifelines import KaplanMeierFitter
 
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
-from neuralsurv.report.build import ReportOptions, build
+from neuralsurv.report.build import (
+    build,
+    choose_people,
+    covariate_effects,
+    describe_cohort,
+    describe_covariates,
+    unusual_values,
+)
 from neuralsurv.report.caveats import caveats, same_as_training
-from neuralsurv.report.cohort_description import describe_cohort, describe_covariates
-from neuralsurv.report.effects import covariate_effects
-from neuralsurv.report.individuals import choose_people
 from report.small_report import EVIL, cohort, make, model, report
 
 
@@ -29,7 +33,7 @@ def test_kaplan_meier_with_its_interval():
     assert part.half == theirs.median_survival_time_
     reverse = KaplanMeierFitter().fit(outcome.time, ~outcome.event)
     assert part.follow_up == reverse.median_survival_time_
-    for t, n in zip(part.risk_times, part.at_risk, strict=True):
+    for t, n in part.at_risk.items():
         assert n == (outcome.time > t).sum()
     assert (part.rows, part.events, part.late) == (60, outcome.event.sum(), 0)
 
@@ -106,23 +110,22 @@ def test_what_the_model_is_least_sure_of():
     width = (ends.upper - ends.lower).to_numpy()
     assert found.names[0] == f"row {width.argmax()}"
     assert found.typical_width == pytest.approx(np.median(width))
-    order = [high - low for _, low, high in found.mean]
+    order = (found.mean["upper"] - found.mean["lower"])[:, 0].tolist()
     assert order == sorted(order, reverse=True)
     assert found.times[-1] == report().horizon
     assert len(found.unusual) == 5
 
 
 def test_unusual_values_are_named():
-    from neuralsurv.report.individuals import _unusual
-
     frame, _ = cohort()
+    columns = model().encoding_.columns
     odd = frame.copy()
     odd.loc[0, ["age", "dose"]] = [200.0, np.nan]
-    assert _unusual(model(), odd, 0).startswith("age is high (200); dose is missing")
+    assert unusual_values(columns, odd, 0).startswith("age is high (200); dose is missing")
     middle = frame.assign(age=60.0, dose=0.0)
-    assert _unusual(model(), middle, 0) == "nothing stands out in a single covariate"
+    assert unusual_values(columns, middle, 0) == "nothing stands out in a single covariate"
     rare = frame.assign(age=60.0, dose=0.0, stage=["II"] + ["III"] * 59)
-    assert _unusual(model(), rare, 0) == "stage is II, as in 2% of the rows"
+    assert unusual_values(columns, rare, 0) == "stage is II, as in 2% of the rows"
 
 
 def test_the_training_rows_are_recognised():
@@ -203,10 +206,10 @@ def test_times_horizon_and_thinning():
     assert [group.time for group in chosen.accuracy.groups] == [0.2, 0.5]
     assert chosen.horizon == 0.8
     assert 20 <= chosen.scored <= 22
-    assert chosen.shown.names == ("row 7", "row 3")
+    assert chosen.shown.names == ["row 7", "row 3"]
     expected = model().predict_survival(frame.iloc[[7, 3]], chosen.shown.times)
-    np.testing.assert_allclose(chosen.shown.median, expected.median)
-    np.testing.assert_allclose(chosen.shown.lower, expected.interval(0.8).lower)
+    np.testing.assert_allclose(chosen.shown.curves["median"], expected.median)
+    np.testing.assert_allclose(chosen.shown.curves["lower"], expected.interval(0.8).lower)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +232,7 @@ def test_rows_without_an_event():
     frame, outcome = cohort()
     none = Outcome.from_arrays(outcome.time, np.zeros(60))
     with pytest.raises(InputError, match="none of the 60 rows has an event; there is nothing to compare"):
-        build(model(), frame, none, [""] * 60, ReportOptions(), lambda done, words: None)
+        build(model(), frame, none, [""] * 60, lambda done, words: None)
 
 
 def test_evil_is_a_covariate():

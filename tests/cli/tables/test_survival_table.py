@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from neuralsurv.cli.settings import UNITS
-from neuralsurv.cli.tables.outcome_columns import (
+from neuralsurv.cli.options import UNITS
+from neuralsurv.cli.tables.survival_table import (
     duration,
     event_flags,
     event_note,

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from lifelines import CoxPHFitter
 
-from neuralsurv.cli.evaluation import ridge_cox
-from neuralsurv.cli.evaluation.ridge_cox import fit_ridge_cox
+from neuralsurv.cli import ridge_cox
+from neuralsurv.cli.ridge_cox import fit_ridge_cox
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError, NotConvergedError
 

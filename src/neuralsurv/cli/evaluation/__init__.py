@@ -1,1 +1,0 @@
-"""Cross-validation for ``neuralsurv evaluate``: folds, scores, and the models to compare with."""
