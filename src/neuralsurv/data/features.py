@@ -13,10 +13,20 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.data.column_moments import EVENTS_FOR_EFFECT, column_moments
-from neuralsurv.data.columns import Column, places, read_column
+from neuralsurv.data.columns import Column, ColumnFacts, kind_of, places, read_column
+from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.frames import as_frame, part_columns
 from neuralsurv.data.imputation import imputed_values
-from neuralsurv.data.parts import Layout, PartSlice, check_parts, container_of, is_data_frame, named_parts, table_layout
+from neuralsurv.data.parts import (
+    Layout,
+    PartSlice,
+    check_parts,
+    container_of,
+    holds_codes,
+    is_data_frame,
+    named_parts,
+    table_layout,
+)
 from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 
@@ -130,9 +140,7 @@ class Encoding:
         parts = {} if container == "table" else named_parts(source)
         owner = {column: name for name, part in parts.items() for column in part_columns(name, part)}
         values = [read_column(frame.iloc[:, k], name) for k, name in enumerate(names)]
-        columns = tuple(
-            Column.learn(frame.iloc[:, k], values[k], name, owner.get(name, "")) for k, name in enumerate(names)
-        )
+        columns = tuple(_learn(frame.iloc[:, k], values[k], name, owner.get(name, "")) for k, name in enumerate(names))
         raw = np.hstack([column.encode(one) for one, column in zip(values, columns, strict=True)])
         center, scale = column_moments(raw, weight, events)
         is_array = np.repeat([c.kind == "array" for c in columns], [c.width for c in columns])
@@ -231,6 +239,14 @@ class Encoding:
                 f"column {self.outputs[which]!r} is too {trouble} in {rows_phrase(bad[:, which])}; correct these "
                 "values."
             )
+
+
+def _learn(series: pd.Series, values: np.ndarray, name: str, part: str) -> Column:
+    if kind_of(values) == "array":
+        cell = series.iloc[0]
+        return Column(name, "array", (), False, whole=holds_codes(cell), part=part, shape=np.shape(cell))
+    labels = values[~pd.isna(values)] if kind_of(values) == "category" else ()
+    return ColumnFacts.of(series, values, name).column(part, decimal_comma(labels))
 
 
 def refuse_repeated(names: list[str], needed: list[str]) -> None:

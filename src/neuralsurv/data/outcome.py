@@ -95,6 +95,22 @@ def _check_sizes(time: np.ndarray, entry: np.ndarray, weight: np.ndarray, names:
         )
 
 
+def check_fittable(rows: int, events: int, weightless: int) -> None:
+    """Refuse a cohort from which no hazard can be learned; `weightless` rows have a weight of zero and do not count."""
+    if rows + weightless == 0:
+        raise InputError("there are no rows to fit.")
+    if rows == 0:
+        raise InputError(f"every one of the {weightless} rows has a weight of zero; there is nothing to fit.")
+    weighed = " with a weight" if weightless else ""
+    if rows == 1:
+        raise InputError(f"there is only 1 row{weighed} (n_samples=1); a survival model needs at least 2.")
+    if events == 0:
+        raise InputError(
+            f"none of the {rows} rows{weighed} has an event: a hazard cannot be learned. Check that the event column "
+            "codes the event as 1, and censoring as 0."
+        )
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Checked outcomes of N rows, in the user's unit of time.
@@ -225,14 +241,8 @@ class Outcome:
 
     def check_fittable(self) -> None:
         """Refuse a cohort with too few rows or no event."""
-        if len(self) < 2:
-            raise InputError("there is only 1 row (n_samples=1); a survival model needs at least 2.")
-        if not (self.event & (self.weight > 0)).any():
-            rows = f"{len(self)} rows" if self.weight.all() else f"{np.count_nonzero(self.weight)} rows with a weight"
-            raise InputError(
-                f"none of the {rows} has an event: a hazard cannot be learned. Check that the event "
-                "column codes the event as 1, and censoring as 0."
-            )
+        there = self.weight > 0
+        check_fittable(int(there.sum()), int((self.event & there).sum()), int((~there).sum()))
 
     def select(self, rows: np.ndarray) -> Outcome:
         """Return the outcome of the given rows."""

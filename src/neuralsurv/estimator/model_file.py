@@ -16,7 +16,6 @@ from neuralsurv.data.columns import Column
 from neuralsurv.data.features import Encoding
 from neuralsurv.errors import InputError, NeuralSurvWarning, StorageError
 from neuralsurv.estimator.base import SurvivalEstimator
-from neuralsurv.estimator.fitted import Fitted
 from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.estimator.own_network import OwnNetwork, own_network
 from neuralsurv.estimator.paper import PaperNeuralSurv
@@ -24,6 +23,7 @@ from neuralsurv.files.format import Arrays, Fields, read, stored_array, write
 from neuralsurv.files.stored_posterior import posterior_parts, read_phi, read_posterior
 from neuralsurv.posterior.concerns import WARNINGS
 from neuralsurv.posterior.diagnostics import Diagnostics
+from neuralsurv.posterior.fitted import Fitted
 
 # The only classes a file can name.
 _REGISTRY: dict[str, type[NeuralSurv] | type[PaperNeuralSurv]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from neuralsurv.inference.threads import threads_for
 from neuralsurv.memory import require
 from neuralsurv.model.functionals import invert, level_at, restricted_mean
 from neuralsurv.names import counted
+from neuralsurv.posterior.fitted import Fitted
 from neuralsurv.posterior.gaussian import Draws, Posterior, people_blocks
 from neuralsurv.prediction.missing_values import over_imputations, union_by_person
 from neuralsurv.prediction.prediction import Prediction
@@ -33,26 +34,6 @@ _FARTHEST = 1e9
 # From draws, encoded rows of a block of people and its slice to values; the second one also takes scaled times.
 Compute = Callable[[Draws, Tensor, slice], Tensor]
 AlongTimes = Callable[[Draws, Tensor, Tensor, slice], Tensor]
-
-
-class FittedModel(Protocol):
-    """What a predictor needs of a fitted model; the ``fitted_`` of an estimator has it."""
-
-    @property
-    def posterior(self) -> Posterior:
-        """The posterior, in scaled time."""
-
-    @property
-    def encoding(self) -> Encoding:
-        """How covariates become numbers."""
-
-    @property
-    def time_scale(self) -> float:
-        """The largest training time, in the user's unit."""
-
-    @property
-    def draw_seed(self) -> int:
-        """Seed of the joint draws."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +77,7 @@ class Predictor:
     cached_draws: Draws | None = None
 
     @classmethod
-    def from_fitted(cls, fitted: FittedModel, draws: int = 1000, verbose: bool | str | int = False) -> Self:
+    def from_fitted(cls, fitted: Fitted, draws: int = 1000, verbose: bool | str | int = False) -> Self:
         """Return the predictor of a fitted model, ``model.fitted_``, with this many joint draws."""
         return cls(fitted.posterior, fitted.encoding, fitted.time_scale, draws, fitted.draw_seed, verbose)
 

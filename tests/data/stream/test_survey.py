@@ -4,10 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from neuralsurv.data import columns
+from neuralsurv.data.columns import ColumnFacts, read_column
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.stream import survey
-from neuralsurv.data.stream.survey import ColumnFacts, MomentAccumulator, SurveyAccumulator, nothing_seen
+from neuralsurv.data.stream.survey import MomentAccumulator, SurveyAccumulator, nothing_seen
 from neuralsurv.errors import InputError
 
 ROWS = 300
@@ -90,7 +92,8 @@ def test_a_part_without_a_value_says_nothing_of_the_kind():
 
 
 def facts(values, name="x"):
-    return ColumnFacts.of(pd.Series(values), name)
+    series = pd.Series(values)
+    return ColumnFacts.of(series, read_column(series, name), name)
 
 
 def test_columns_that_no_model_can_use_are_refused():
@@ -109,7 +112,7 @@ def test_batches_that_do_not_fit_together_are_refused(monkeypatch):
         facts([1.0, 2.0]) + facts(["a"])
     with pytest.raises(InputError, match="'x' and 'y' are at the same place"):
         facts([1.0]) + facts([1.0], "y")
-    monkeypatch.setattr(survey, "_MOST_LEVELS", 3)
+    monkeypatch.setattr(columns, "_MOST_LEVELS", 3)
     with pytest.raises(InputError, match="column 'x' has more than 3 different values"):
         facts(["a", "b"]) + facts(["c", "d"])
     one = Outcome.from_arrays([1.0], [1])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from neuralsurv.data.stream import time_counts
-from neuralsurv.data.stream.time_counts import TimeCounts, event_quartiles
+from neuralsurv.data.stream.time_counts import TimeCounts
 
 RANDOM = np.random.default_rng(0)
 TIME, WEIGHT = RANDOM.exponential(size=3000), RANDOM.uniform(size=3000)
@@ -35,7 +35,7 @@ def test_quantiles_are_times_up_to_which_a_share_of_the_weight_lies():
     heavy = TimeCounts.of(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 6.0]))
     assert heavy.quantiles((0.25, 0.5, 0.75)).tolist() == [2, 3, 3]
     repeated = TimeCounts.of(np.repeat([1.0, 2.0, 3.0], [1, 1, 6]), np.ones(8))
-    assert event_quartiles(repeated).tolist() == [2, 3, 3]
+    assert repeated.quantiles((0.25, 0.5, 0.75)).tolist() == [2, 3, 3]
 
 
 @pytest.mark.parametrize(("most", "relative"), [(10_000, 0.0), (500, 2.0**-16)])

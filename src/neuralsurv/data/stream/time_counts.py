@@ -60,11 +60,6 @@ class TimeCounts:
         return np.asarray(self.time[np.searchsorted(cumulative, wanted)])
 
 
-def event_quartiles(events: TimeCounts) -> np.ndarray:
-    """Return the quartiles of times of events, shape (3,)."""
-    return events.quantiles((0.25, 0.5, 0.75))
-
-
 def _counted(time: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     distinct, which = np.unique(time, return_inverse=True)
     return distinct, np.bincount(which.reshape(-1), weights=weight, minlength=len(distinct)).astype(np.float64)
