@@ -14,14 +14,7 @@ from neuralsurv.errors import InputError
 
 
 def whole_number(name: str, value: Any, least: int = 1) -> int:
-    """Return an argument as an int of at least `least`, or refuse it.
-
-    Examples
-    --------
-    >>> from neuralsurv.arguments import whole_number
-    >>> whole_number("bins", 10, least=2)
-    10
-    """
+    """Return an argument as an int of at least `least`, or refuse it."""
     try:
         number = index(value)
     except TypeError:

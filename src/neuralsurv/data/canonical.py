@@ -21,32 +21,13 @@ _DIGITS = 36
 
 
 def coarse(values: np.ndarray, digits: int = _DIGITS) -> np.ndarray:
-    """Return values rounded to a number of binary digits; by default to about eleven decimal ones.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from neuralsurv.data.canonical import coarse
-    >>> bool(coarse(np.array([0.1 + 0.2])) == coarse(np.array([0.3])))
-    True
-    """
+    """Return values rounded to a number of binary digits; by default to about eleven decimal ones."""
     fraction, exponent = np.frexp(values)
     return np.asarray(np.ldexp(np.round(np.ldexp(fraction, digits)), exponent - digits))
 
 
 def canonical_cohort(cohort: Cohort) -> Cohort:
-    """Return the canonical form of a cohort: rounded, merged, joined and sorted.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from neuralsurv.data.canonical import canonical_cohort
-    >>> from neuralsurv.data.cohort import Cohort
-    >>> ends, starts = np.array([0.4, 1.0]), np.array([0.0, 0.4])
-    >>> cut = Cohort.of(ends, np.array([False, True]), starts, np.ones(2), np.zeros((2, 1)))
-    >>> canonical_cohort(cut).time.tolist(), canonical_cohort(cut).entry.tolist()
-    ([1.0], [0.0])
-    """
+    """Return the canonical form of a cohort: rounded, merged, joined and sorted."""
     time, entry = cohort.time.numpy(), cohort.entry.numpy()
     # Two close ends may meet when rounded; such a row would have no time at risk.
     apart = coarse(entry) < coarse(time)

@@ -11,16 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Rows under observation, in scaled time.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from neuralsurv.data.cohort import Cohort
-    >>> cohort = Cohort.of(np.array([0.5, 1.0]), np.array([True, False]), np.zeros(2), np.ones(2), np.zeros((2, 3)))
-    >>> cohort.exposure
-    1.5
-    """
+    """Rows under observation, in scaled time."""
 
     time: Tensor  # end of observation over the largest training time, shape (N,)
     event: Tensor  # bool, whether it ends with the event, shape (N,)

@@ -189,12 +189,7 @@ class Encoding:
         return tuple(tuple(dict.fromkeys(names[row])) for row in gaps)
 
     def imputations(self) -> np.ndarray:
-        """Return encoded values to put in place of missing ones; see :func:`neuralsurv.data.imputation.imputed_values`.
-
-        Returns
-        -------
-        ndarray of shape (IMPUTATIONS, p)
-        """
+        """Return encoded values to put in place of missing ones, shape (IMPUTATIONS, p); see `imputed_values`."""
         return self._standardised(imputed_values(self.columns, self.center, self.scale))
 
     def _positions(self, X: Any, names: list[str]) -> dict[str, int]:

@@ -20,14 +20,7 @@ def imputed_values(columns: Sequence[Column], center: np.ndarray, scale: np.ndar
     They are distributed like the training values of their column: evenly over the quantiles of a normal distribution
     with its mean and spread, clipped to its range, or over the shares of its levels. The order differs from column to
     column, so that several missing values vary independently. How a column depends on the others is not used, which
-    makes the distribution too wide rather than too narrow.
-
-    Parameters
-    ----------
-    columns : sequence of Column
-        The input columns.
-    center, scale : ndarray of shape (p,)
-        Mean and scale of each encoded column.
+    makes the distribution too wide rather than too narrow. `center` and `scale` are those of the encoded columns, (p,).
     """
     quantiles = (np.arange(IMPUTATIONS) + 0.5) / IMPUTATIONS
     values = np.tile(center, (IMPUTATIONS, 1))

@@ -102,13 +102,6 @@ def fingerprint(**parts: Any) -> dict[str, Any]:
     """Return what identifies a fit, dataclasses, arrays and plain values by name, in plain values.
 
     Every field of every dataclass is included, so that one that is added later cannot be forgotten.
-
-    Examples
-    --------
-    >>> from neuralsurv.files.checkpoint import fingerprint
-    >>> from neuralsurv.data.stream.batches import RowDigest
-    >>> fingerprint(rows=RowDigest(3, 4, 5), seed=0)
-    {'rows': {'rows': 3, 'content': 4, 'order': 5}, 'seed': 0}
     """
     return {name: _plain(value) for name, value in parts.items()}
 

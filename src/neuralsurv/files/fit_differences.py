@@ -54,19 +54,7 @@ def difference(theirs: Any, ours: Any, keys: Keys = ()) -> Keys | None:
 
 
 def difference_in_words(theirs: Any, ours: Any) -> str | None:
-    """Return a clause on the first difference between the fit of a checkpoint and this one, or None.
-
-    Parameters
-    ----------
-    theirs, ours : plain values
-        The fingerprints of the fit in the file and of the one at hand.
-
-    Examples
-    --------
-    >>> from neuralsurv.files.fit_differences import difference_in_words
-    >>> difference_in_words({"plan": {"blocks": 16}}, {"plan": {"blocks": 8}})
-    'batch_size is 4096 there and 2048 here'
-    """
+    """Return a clause on the first difference between the fingerprints of a checkpoint and of this fit, or None."""
     keys = difference(theirs, ours)
     if keys is None:
         return None

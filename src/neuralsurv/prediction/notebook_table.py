@@ -19,16 +19,7 @@ _MOST_COLUMNS = 6
 
 
 def in_words(prediction: Prediction) -> str:
-    """Return what is predicted, for how many people and times, and from how many draws.
-
-    Examples
-    --------
-    >>> import numpy as np, pandas as pd
-    >>> from neuralsurv.prediction.prediction import Prediction
-    >>> draws, times = np.ones((50, 2, 3)), pd.Index([1.0, 5.0, 9.0], name="time")
-    >>> Prediction("survival", pd.Index(["a", "b"]), times, np.zeros(3, dtype=bool), 50, lambda: iter([draws]))
-    <Prediction: survival of 2 people at 3 times (1 to 9), 50 draws>
-    """
+    """Return what is predicted, for how many people and times, and from how many draws."""
     words = f"{prediction.name} of {_counted(len(prediction.index), 'person', 'people')}"
     columns = prediction.columns
     if columns is not None:

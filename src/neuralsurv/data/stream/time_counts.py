@@ -20,16 +20,7 @@ _DIGITS = 16
 
 @dataclass(frozen=True)
 class TimeCounts:
-    """Weights of times.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from neuralsurv.data.stream.time_counts import TimeCounts
-    >>> counts = TimeCounts.of(np.array([2.0, 1.0]), np.ones(2)) + TimeCounts.of(np.array([2.0]), np.ones(1))
-    >>> counts.time, counts.weight
-    (array([1., 2.]), array([1., 2.]))
-    """
+    """Weights of times."""
 
     time: np.ndarray  # different times, increasing, shape (k,)
     weight: np.ndarray  # weight of each, shape (k,)
