@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.names import printable
+from neuralsurv.names import counted, printable
 
 if TYPE_CHECKING:
     from neuralsurv.prediction.prediction import Prediction
@@ -20,16 +20,15 @@ _MOST_COLUMNS = 6
 
 def in_words(prediction: Prediction) -> str:
     """Return what is predicted, for how many people and times, and from how many draws."""
-    words = f"{prediction.name} of {_counted(len(prediction.index), 'person', 'people')}"
+    words = f"{prediction.name} of {counted(len(prediction.index), 'person', 'people', form=',')}"
     columns = prediction.columns
     if columns is not None:
-        count = len(columns)
         named = "" if columns.name in (None, "time") else f" of {columns.name}"
-        words += f" at {_counted(count, 'value', 'values') if named else _counted(count, 'time', 'times')}{named}"
+        words += f" at {counted(len(columns), 'value' if named else 'time', form=',')}{named}"
         if pd.api.types.is_numeric_dtype(columns):
             low, high = f"{columns.min():g}", f"{columns.max():g}"
             words += f" ({low})" if low == high else f" ({low} to {high})"
-    return printable(f"{words}, {_counted(prediction.count, 'draw', 'draws')}")
+    return printable(f"{words}, {counted(prediction.count, 'draw', form=',')}")
 
 
 def html_table(prediction: Prediction, level: float = 0.9) -> str:
@@ -68,7 +67,3 @@ def _cell(mean: float, lower: float, upper: float) -> str:
 
 def _label(value: Any) -> str:
     return f"{value:g}" if np.issubdtype(type(value), np.number) else str(value)
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"

@@ -261,16 +261,6 @@ class Prediction:
         return plot_prediction(self, level=level, ax=ax, **options)
 
 
-@dataclass(frozen=True)
-class _StoredDraws:
-    """Draws that exist already, as the function that would compute them."""
-
-    cube: np.ndarray
-
-    def __call__(self) -> Iterator[np.ndarray]:
-        yield self.cube
-
-
 def _from_draws(
     name: str,
     index: pd.Index,
@@ -280,7 +270,7 @@ def _from_draws(
     filled: tuple[tuple[str, ...], ...] = (),
 ) -> Prediction:
     """Return the prediction of these draws."""
-    found = Prediction(name, index, columns, extrapolated, len(cube), _StoredDraws(cube), filled)
+    found = Prediction(name, index, columns, extrapolated, len(cube), lambda: iter([cube]), filled)
     cube.flags.writeable = False
     found._kept["draws"] = cube
     return found
