@@ -13,13 +13,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from neuralsurv.arguments import whole_number
-from neuralsurv.data.canonical import canonical_cohort
-from neuralsurv.data.cohort import Cohort
-from neuralsurv.data.episodes import check_episodes
+from neuralsurv.data.cohort import Cohort, canonical_cohort
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.missing_codes import missing_codes, warn_of_codes
 from neuralsurv.data.stream.survey import Survey
-from neuralsurv.data.table import separate_outcome
+from neuralsurv.data.table import check_episodes, separate_outcome
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.plot_methods import PlotMethods
 from neuralsurv.estimator.summary import Summary, summarise

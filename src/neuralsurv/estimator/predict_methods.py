@@ -20,7 +20,6 @@ from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.fitted import Fitted
 from neuralsurv.posterior.gaussian import Posterior
-from neuralsurv.prediction.changing_covariates import path_survival
 from neuralsurv.prediction.prediction import Curve, Prediction
 from neuralsurv.prediction.predictor import Predictor
 
@@ -194,7 +193,7 @@ class PredictMethods(BaseEstimator):
             parts[key] = np.asarray(frame[given] if isinstance(given, str) else given)
             require_rows(len(frame), key, len(parts[key]))
         ends = Outcome.from_arrays(parts["time"], np.zeros(len(frame), dtype=bool), parts["entry"])
-        return path_survival(predictor, X, times, parts["id"], ends.entry, ends.time)
+        return predictor.path_survival(X, times, parts["id"], ends.entry, ends.time)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return a risk score, the expected cumulative hazard at the last training time: higher is worse."""
