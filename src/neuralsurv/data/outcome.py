@@ -213,7 +213,15 @@ class Outcome:
                 y.time, y.event, y.entry if entry is None else entry, y.weight if weight is None else weight
             )
         if isinstance(y, np.ndarray) and y.dtype.names is not None:
-            return cls._from_structured(y, entry, weight)
+            flags = [name for name in y.dtype.names if y.dtype[name].kind == "b"]
+            others = [name for name in y.dtype.names if name not in flags]
+            if len(flags) != 1 or len(others) != 1:
+                raise InputError(
+                    f"the structured array y has fields {', '.join(y.dtype.names)}; it needs exactly two, one bool "
+                    "(the event) and one numeric (the time)."
+                )
+            names = (others[0], flags[0], "entry", "weight")
+            return cls.from_arrays(y[others[0]], y[flags[0]], entry, weight, names=names)
         if isinstance(y, tuple) and len(y) in (2, 3):
             *own_entry, time, event = y
             if own_entry and entry is not None:
@@ -223,20 +231,6 @@ class Outcome:
             f"y of type {type(y).__name__} is not understood. Give a structured array with a bool event field and a "
             "time field, a pair (time, event), a triple (entry, time, event), or a DataFrame with columns "
             "'time' and 'event'."
-        )
-
-    @classmethod
-    def _from_structured(cls, y: np.ndarray, entry: Any, weight: Any) -> Outcome:
-        names = y.dtype.names or ()
-        flags = [name for name in names if y.dtype[name].kind == "b"]
-        others = [name for name in names if name not in flags]
-        if len(flags) == 1 and len(others) == 1:
-            return cls.from_arrays(
-                y[others[0]], y[flags[0]], entry, weight, names=(others[0], flags[0], "entry", "weight")
-            )
-        raise InputError(
-            f"the structured array y has fields {', '.join(names)}; it needs exactly two, one bool (the event) "
-            "and one numeric (the time)."
         )
 
     def check_fittable(self) -> None:

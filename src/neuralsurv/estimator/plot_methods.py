@@ -12,6 +12,7 @@ from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.table import require_rows
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.predict_methods import PredictMethods
+from neuralsurv.names import check_known
 from neuralsurv.prediction import plots
 from neuralsurv.prediction.prediction import Prediction
 
@@ -87,8 +88,7 @@ class PlotMethods(PredictMethods):
         """
         self._predictor()
         frame = as_frame(X)
-        if feature not in frame.columns:
-            raise InputError(f"there is no column {feature!r}; the columns are {', '.join(map(str, frame.columns))}.")
+        check_known(feature, list(frame.columns), what="column")
         column = frame[feature].dropna()
         if len(column) == 0:
             raise InputError(

@@ -17,6 +17,7 @@ from neuralsurv.data.table import require_rows
 from neuralsurv.errors import InputError
 from neuralsurv.metrics.discrimination import antolini_concordance
 from neuralsurv.model.prior import Gamma, PointMass
+from neuralsurv.names import check_known
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.fitted import Fitted
 from neuralsurv.posterior.gaussian import Posterior
@@ -188,8 +189,8 @@ class PredictMethods(BaseEstimator):
             given = self.columns_.get(key) if given is None else given
             if given is None:
                 raise InputError(f"{key} is not given, and no column of that role was named in fit.")
-            if isinstance(given, str) and given not in frame.columns:
-                raise InputError(f"there is no column {given!r}; the columns are {', '.join(map(str, frame.columns))}.")
+            if isinstance(given, str):
+                check_known(given, list(frame.columns), what="column")
             parts[key] = np.asarray(frame[given] if isinstance(given, str) else given)
             require_rows(len(frame), key, len(parts[key]))
         ends = Outcome.from_arrays(parts["time"], np.zeros(len(frame), dtype=bool), parts["entry"])

@@ -142,14 +142,19 @@ def as_floats(values: Any, name: str) -> np.ndarray:
         raise InputError(f"{name} cannot be read as numbers: {error}.") from error
 
 
+def check_each_time(times: np.ndarray) -> np.ndarray:
+    """Refuse times that are not a flat list of finite numbers of at least 0."""
+    if times.ndim != 1 or len(times) == 0:
+        raise InputError(f"times has shape {times.shape}; give one or more times in a flat list.")
+    bad = ~np.isfinite(times) | (times < 0)
+    if bad.any():
+        raise InputError(f"times holds {times[bad][0]:g}; every time must be a finite number of at least 0.")
+    return times
+
+
 def check_grid(times: Any) -> np.ndarray:
     """Return the times of a grid as an array, or refuse them."""
-    grid = as_floats(times, "times")
-    if grid.ndim != 1 or len(grid) == 0:
-        raise InputError(f"times has shape {grid.shape}; give one or more times in a flat list.")
-    bad = ~np.isfinite(grid) | (grid < 0)
-    if bad.any():
-        raise InputError(f"times holds {grid[bad][0]:g}; every time must be a finite number of at least 0.")
+    grid = check_each_time(as_floats(times, "times"))
     stuck = np.flatnonzero(np.diff(grid) <= 0)
     if len(stuck):
         raise InputError(

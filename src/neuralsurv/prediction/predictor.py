@@ -17,6 +17,7 @@ from neuralsurv.data.table import check_episodes
 from neuralsurv.errors import InputError, NotFiniteError
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.memory import require
+from neuralsurv.metrics.curves import check_each_time
 from neuralsurv.model.functionals import invert, level_at, restricted_mean
 from neuralsurv.names import counted
 from neuralsurv.posterior.fitted import Fitted
@@ -377,12 +378,7 @@ def check_times(times: Any) -> np.ndarray:
         values = np.atleast_1d(np.asarray(times, dtype=np.float64))
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"times cannot be read as numbers: {error}; give one or more times in a flat list.") from error
-    if values.ndim != 1 or len(values) == 0:
-        raise InputError(f"times has shape {values.shape}; give one or more times in a flat list.")
-    bad = ~np.isfinite(values) | (values < 0)
-    if bad.any():
-        raise InputError(f"times holds {values[bad][0]:g}; every time must be a finite number of at least 0.")
-    return values
+    return check_each_time(values)
 
 
 def check_given(given: Any) -> float:
