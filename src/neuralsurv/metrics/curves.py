@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from neuralsurv.arguments import flat_times
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
@@ -142,19 +143,9 @@ def as_floats(values: Any, name: str) -> np.ndarray:
         raise InputError(f"{name} cannot be read as numbers: {error}.") from error
 
 
-def check_each_time(times: np.ndarray) -> np.ndarray:
-    """Refuse times that are not a flat list of finite numbers of at least 0."""
-    if times.ndim != 1 or len(times) == 0:
-        raise InputError(f"times has shape {times.shape}; give one or more times in a flat list.")
-    bad = ~np.isfinite(times) | (times < 0)
-    if bad.any():
-        raise InputError(f"times holds {times[bad][0]:g}; every time must be a finite number of at least 0.")
-    return times
-
-
 def check_grid(times: Any) -> np.ndarray:
     """Return the times of a grid as an array, or refuse them."""
-    grid = check_each_time(as_floats(times, "times"))
+    grid = flat_times(as_floats(times, "times"))
     stuck = np.flatnonzero(np.diff(grid) <= 0)
     if len(stuck):
         raise InputError(

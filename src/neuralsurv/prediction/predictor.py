@@ -11,13 +11,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from neuralsurv.arguments import flat_times
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.table import check_episodes
 from neuralsurv.errors import InputError, NotFiniteError
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.memory import require
-from neuralsurv.metrics.curves import check_each_time
 from neuralsurv.model.functionals import invert, level_at, restricted_mean
 from neuralsurv.names import counted
 from neuralsurv.posterior.fitted import Fitted
@@ -378,7 +378,7 @@ def check_times(times: Any) -> np.ndarray:
         values = np.atleast_1d(np.asarray(times, dtype=np.float64))
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"times cannot be read as numbers: {error}; give one or more times in a flat list.") from error
-    return check_each_time(values)
+    return flat_times(values)
 
 
 def check_given(given: Any) -> float:
