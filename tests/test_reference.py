@@ -19,9 +19,9 @@ from docs_extensions.docstrings import ReadableDocstrings, as_markdown
 from neuralsurv import NeuralSurv, OwnNetwork, PaperNeuralSurv, errors, metrics
 from neuralsurv.data import simulate
 from neuralsurv.data.outcome import Outcome
-from neuralsurv.estimator.fitted import Fitted
 from neuralsurv.estimator.summary import Summary
 from neuralsurv.posterior.diagnostics import Diagnostics
+from neuralsurv.posterior.fitted import Fitted
 from neuralsurv.prediction import prediction
 
 ROOT = Path(__file__).parents[1]

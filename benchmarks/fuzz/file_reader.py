@@ -58,7 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with atheris.instrument_imports(
         include=[
             "neuralsurv.files.format",
-            "neuralsurv.files.stored_network",
             "neuralsurv.files.stored_posterior",
             "neuralsurv.estimator.model_file",
         ]

@@ -14,11 +14,9 @@ from fuzz_faults import faults, judged
 from fuzz_inputs import Recipe, covariates, outcome
 
 from neuralsurv import NeuralSurv, PaperNeuralSurv
-from neuralsurv.data.canonical import canonical_cohort
-from neuralsurv.data.cohort import Cohort
-from neuralsurv.data.episodes import check_episodes
+from neuralsurv.data.cohort import Cohort, canonical_cohort
 from neuralsurv.data.features import Encoding
-from neuralsurv.data.table import separate_outcome
+from neuralsurv.data.table import check_episodes, separate_outcome
 from neuralsurv.errors import InputError, NeuralSurvError, NeuralSurvWarning
 from neuralsurv.prediction.prediction import Prediction
 from neuralsurv.prediction.predictor import Predictor

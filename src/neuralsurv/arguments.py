@@ -14,14 +14,7 @@ from neuralsurv.errors import InputError
 
 
 def whole_number(name: str, value: Any, least: int = 1) -> int:
-    """Return an argument as an int of at least `least`, or refuse it.
-
-    Examples
-    --------
-    >>> from neuralsurv.arguments import whole_number
-    >>> whole_number("bins", 10, least=2)
-    10
-    """
+    """Return an argument as an int of at least `least`, or refuse it."""
     try:
         number = index(value)
     except TypeError:
@@ -73,3 +66,13 @@ def layer_widths(hidden: Any) -> tuple[int, ...]:
             f"hidden={hidden!r} must hold whole numbers of at least 1, one for each hidden layer: (16,) for a single "
             "layer."
         ) from error
+
+
+def flat_times(times: np.ndarray) -> np.ndarray:
+    """Return times, or refuse them if they are not a flat list of finite numbers of at least 0."""
+    if times.ndim != 1 or len(times) == 0:
+        raise InputError(f"times has shape {times.shape}; give one or more times in a flat list.")
+    bad = ~np.isfinite(times) | (times < 0)
+    if bad.any():
+        raise InputError(f"times holds {times[bad][0]:g}; every time must be a finite number of at least 0.")
+    return times

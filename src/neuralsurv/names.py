@@ -16,49 +16,17 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Return a text from a file or a table with control characters escaped as ``\x1b``, except those in `keep`.
-
-    Examples
-    --------
-    >>> from neuralsurv.names import printable
-    >>> print(printable("\x1b[31mred"))
-    \x1b[31mred
-    """
+    r"""Return a text from a file or a table with control characters escaped as ``\x1b``, except those in `keep`."""
     return _CONTROLS.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], text)
 
 
 def counted(count: float, what: str, many: str = "", *, form: str = "") -> str:
-    """Return a number with what it counts, in the singular for 1; the plural of `what` is `many`, or has an s.
-
-    Parameters
-    ----------
-    count : int or float
-        The number.
-    what, many : str
-        What is counted, and its plural where an s is not enough.
-    form : str
-        How the number is written, as in an f-string.
-
-    Examples
-    --------
-    >>> from neuralsurv.names import counted
-    >>> counted(1, "row"), counted(1200, "row", form=","), counted(2, "person", "people")
-    ('1 row', '1,200 rows', '2 people')
-    """
+    """Return a number, formatted as in an f-string, with what it counts; the plural is `many`, or has an s."""
     return f"{count:{form}} {what if count == 1 else many or what + 's'}"
 
 
 def suggestion(name: str, known: Iterable[str], sentence: str) -> str:
-    """Return what comes after a semicolon: ``did you mean …?`` if a known name is close, and then a sentence.
-
-    Examples
-    --------
-    >>> from neuralsurv.names import suggestion
-    >>> suggestion("agee", ["age", "dose"], "The columns are age, dose.")
-    "did you mean 'age'? The columns are age, dose."
-    >>> suggestion("weight", ["age", "dose"], "The columns are age, dose.")
-    'the columns are age, dose.'
-    """
+    """Return what comes after a semicolon: ``did you mean …?`` if a known name is close, and then a sentence."""
     by_lower = {other.casefold(): other for other in known}
     close = get_close_matches(name.casefold(), by_lower, n=1, cutoff=0.6)
     return f"did you mean {by_lower[close[0]]!r}? {sentence}" if close else sentence[0].lower() + sentence[1:]

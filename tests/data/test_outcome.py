@@ -334,8 +334,16 @@ class TestFittable:
             Outcome.from_arrays(TIME, [0, 0, 0]).check_fittable()
 
     def test_events_only_where_the_weight_is_zero(self):
-        with pytest.raises(InputError, match=r"none of the 1 rows with a weight has an event"):
+        with pytest.raises(InputError, match=r"none of the 2 rows with a weight has an event"):
+            Outcome.from_arrays([5, 8, 3, 4], [1, 0, 1, 0], weight=[0, 1, 0, 1]).check_fittable()
+
+    def test_one_row_with_a_weight(self):
+        with pytest.raises(InputError, match=r"there is only 1 row with a weight \(n_samples=1\)"):
             Outcome.from_arrays(TIME, EVENT, weight=[0, 1, 0]).check_fittable()
+
+    def test_no_row_with_a_weight(self):
+        with pytest.raises(InputError, match=r"every one of the 3 rows has a weight of zero"):
+            Outcome.from_arrays(TIME, EVENT, weight=[0, 0, 0]).check_fittable()
 
 
 class TestRiskWeight:

@@ -9,8 +9,7 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 from neuralsurv import NeuralSurv
-from neuralsurv.data.features import Encoding
-from neuralsurv.data.imputation import IMPUTATIONS
+from neuralsurv.data.features import IMPUTATIONS, Encoding
 from neuralsurv.prediction.predictor import Predictor
 from small_cohort import quick_default, small_cohort
 

@@ -13,7 +13,7 @@ from false_alarm import z_bound
 from neuralsurv.errors import InputError, NotFiniteError
 from neuralsurv.posterior.gaussian import people_blocks
 from neuralsurv.prediction import predictor as predictor_module
-from neuralsurv.prediction.predictor import Predictor
+from neuralsurv.prediction.predictor import Predictor, check_given, check_horizon, check_times
 from posteriors import covariates, predictor_of, small_posterior, small_predictor
 
 SCALE = 40.0  # of the predictors made by hand, in the user's unit of time
@@ -485,3 +485,112 @@ def test_bad_horizon(horizon):
 def test_bad_share(q):
     with pytest.raises(InputError, match=rf"q={re.escape(repr(q))} must lie strictly between 0 and 1; use 0.5 for the"):
         small_predictor().quantile(covariates(2), q)
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ([1, np.nan], "times holds nan;"),
+        ([1, np.inf], "times holds inf;"),
+        ([[1, 2], [3, 4]], r"times has shape \(2, 2\);"),
+        (["a"], "times cannot be read as numbers: could not convert string to float: 'a'; give one or more"),
+        ([1, [2, 3]], "times cannot be read as numbers: .* give one or more times in a flat list"),
+        ([10**400], "times cannot be read as numbers: int too large"),
+    ],
+)
+def test_times_that_are_refused(times, message):
+    with pytest.raises(InputError, match=message):
+        check_times(times)
+
+
+def test_times_that_are_taken():
+    assert check_times(3).tolist() == [3.0]
+    assert check_times(pd.Series([2, 1])).tolist() == [2.0, 1.0]
+    assert check_times((0, 4.5)).tolist() == [0.0, 4.5]
+
+
+@pytest.mark.parametrize("horizon", [0, -2, np.inf, np.nan, "a", [1.0]])
+def test_horizons_that_are_refused(horizon):
+    with pytest.raises(InputError, match="must be a positive, finite time"):
+        check_horizon(horizon)
+
+
+@pytest.mark.parametrize("given", [-2, np.inf, np.nan, "a", [1.0]])
+def test_given_times_that_are_refused(given):
+    with pytest.raises(InputError, match="must be one finite time of at least 0, the same for everybody"):
+        check_given(given)
+
+
+def test_single_times_that_are_taken():
+    assert check_horizon(np.float32(2)) == 2.0
+    assert check_given(0) == 0.0
+
+
+def path(entry, time, subject, seed: int = 3):
+    """Return the covariates, subjects and ends of some episodes."""
+    return covariates(len(entry), seed), np.array(subject), np.array(entry, dtype=float), np.array(time, dtype=float)
+
+
+def test_a_path_without_changes_is_conditional_survival():
+    predictor = small_predictor(rho=0.6)
+    X = covariates(1)
+    episodes = pd.concat([X] * 3)
+    times = [1, 4, 10, 25]
+    found = predictor.path_survival(
+        episodes, times, ["p"] * 3, np.array([3.0, 10.0, 12.0]), np.array([10.0, 12.0, 25.0])
+    ).draws
+    expected = predictor.conditional_survival(X, times, 3.0).draws
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert (found[:, :, 0] == 1).all()
+
+
+def test_a_path_adds_up_the_hazards_of_its_episodes():
+    predictor = small_predictor()
+    X, subject, entry, time = path([0, 5, 12], [5, 12, 30], ["p"] * 3)
+    found = predictor.path_survival(X, [20, 3, 12], subject, entry, time).draws[:, 0]
+    rows = [predictor.cumulative_hazard(X.iloc[[k]], [3, 5, 12, 20]).draws[:, 0] for k in range(3)]
+    at_3 = rows[0][:, 0]
+    at_12 = rows[0][:, 1] + rows[1][:, 2] - rows[1][:, 1]
+    at_20 = at_12 + rows[2][:, 3] - rows[2][:, 2]
+    np.testing.assert_allclose(found, np.exp(-np.stack([at_20, at_3, at_12], axis=1)), rtol=1e-6)
+
+
+def test_paths_of_several_subjects_with_rows_in_any_order():
+    predictor = small_predictor()
+    X, subject, entry, time = path([5, 0, 0, 9], [30, 5, 9, 25], ["b", "b", "a", "a"])
+    both = predictor.path_survival(X, [2, 8, 20], subject, entry, time)
+    assert both.index.tolist() == ["b", "a"]
+    assert both.index.name == "id"
+    assert both.columns.tolist() == [2, 8, 20]
+    for place, name in enumerate(("b", "a")):
+        own = np.flatnonzero(subject == name)
+        alone = predictor.path_survival(X.iloc[own], [2, 8, 20], subject[own], entry[own], time[own])
+        np.testing.assert_allclose(both.draws[:, place], alone.draws[:, 0], rtol=1e-12)
+    shuffled = [2, 0, 3, 1]
+    again = predictor.path_survival(X.iloc[shuffled], [2, 8, 20], subject[shuffled], entry[shuffled], time[shuffled])
+    np.testing.assert_allclose(again.mean.loc[["b", "a"]], both.mean, rtol=1e-12)
+
+
+def test_a_path_beyond_the_training_range_is_marked():
+    X, subject, entry, time = path([0], [60], ["p"])
+    prediction = small_predictor().path_survival(X, [50, 40], subject, entry, time)
+    assert prediction.extrapolated.tolist() == [True, False]
+    assert prediction.to_frame().columns[0] == "id"
+
+
+def test_a_path_with_a_gap():
+    X, subject, entry, time = path([0, 6, 0], [5, 12, 20], ["p", "p", "q"])
+    with pytest.raises(InputError, match=r"the path of subject 'p' has a gap after time 5; its episodes must follow"):
+        small_predictor().path_survival(X, [1], subject, entry, time)
+
+
+def test_a_path_that_ends_too_early():
+    X, subject, entry, time = path([0, 0], [20, 12], ["p", "q"])
+    with pytest.raises(InputError, match=r"times go up to 15, but the path of subject 'q' ends at 12; extend its last"):
+        small_predictor().path_survival(X, [1, 15], subject, entry, time)
+
+
+def test_a_path_with_overlapping_episodes():
+    X, subject, entry, time = path([0, 4], [5, 12], ["p", "p"])
+    with pytest.raises(InputError, match=r"subject 'p' has overlapping episodes"):
+        small_predictor().path_survival(X, [1], subject, entry, time)

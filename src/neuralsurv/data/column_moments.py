@@ -20,21 +20,10 @@ _FEWEST_EVENTS = 0.1
 def column_moments(
     raw: np.ndarray, weight: np.ndarray, events: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weighted mean and scale of each column, over the rows that have a value.
+    """Return the weighted mean and the scale, positive and finite, of each column of `raw`, shape (N, p).
 
-    Parameters
-    ----------
-    raw : ndarray of shape (N, p)
-        Columns, NaN where a value is missing.
-    weight : ndarray of shape (N,)
-        How much each row counts.
-    events : ndarray of shape (N,), optional
-        Weight of the event of each row, 0 without one; if not given, every value counts as having enough events.
-
-    Returns
-    -------
-    center, scale : ndarray of shape (p,)
-        The scale is positive and finite.
+    Rows count as much as their `weight`, and only where they have a value. `events` are the weights of their events, 0
+    without one; if not given, every value counts as having enough events.
     """
     low, high = np.nanmin(raw, axis=0), np.nanmax(raw, axis=0)
     middle, half_range = low / 2 + high / 2, high / 2 - low / 2
@@ -45,15 +34,12 @@ def column_moments(
     total = np.where(counts.any(0), counts.sum(0), 1.0)
     mean = _exact_sum(counts, values) / total
     spread = np.sqrt(_exact_sum(counts, (values - mean) ** 2) / total)
-    # A column that only varies among rows that were never at risk at an event has no spread; its range is used.
-    spread = np.where(spread > 1e-12, spread, np.abs(values - mean).max(0, where=~np.isnan(raw), initial=0.0))
-    half_range = np.ldexp(half_range, -exponent)
-    shown = np.full_like(mean, np.inf)
+    ends = np.ldexp(np.stack([low, high]) - middle, -exponent)
+    at_events = None
     if events is not None:
         dying = np.where(np.isnan(raw), 0.0, events[:, None])
-        shown = events_at_rarer(mean, half_range, dying.sum(0), _exact_sum(dying, values))
-    spread = bounded_spread(spread, mean, half_range, shown)
-    return middle + np.ldexp(mean, exponent), scale_of(spread, exponent)
+        at_events = dying.sum(0), _exact_sum(dying, values)
+    return center_and_scale(middle, exponent, np.ldexp(half_range, -exponent), ends, mean, spread, at_events)
 
 
 def _exact_sum(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -67,46 +53,37 @@ def _exact_sum(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.array([math.fsum(column) for column in parts.T.tolist()])
 
 
-def scale_of(spread: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    """Return spread · 2^exponent as a positive, finite number."""
+def center_and_scale(
+    middle: np.ndarray,
+    exponent: np.ndarray,
+    half_range: np.ndarray,
+    ends: np.ndarray,
+    mean: np.ndarray,
+    spread: np.ndarray,
+    events: tuple[np.ndarray, np.ndarray] | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return center and scale of p columns, from moments that are measured from `middle` in units of 2^exponent.
+
+    `ends` are the smallest and the largest value, shape (2, p); `events` the weight of the events, and the sum of the
+    values at them. The scale of a column of two values is at least a quarter of their distance, and larger where the
+    rarer has few events: those observed or those expected, whichever are more.
+    """
+    # A column that only varies among rows that were never at risk at an event has no spread; its range is used.
+    spread = np.where(spread > 1e-12, spread, np.abs(ends - mean).max(0))
+    few = np.ones_like(mean)
+    if events is not None:
+        distance = np.where(half_range > 0, 2 * half_range, 1.0)
+        expected = events[0] * (half_range - np.abs(mean)) / distance
+        # The rarer value lies on the other side of the middle than the mean.
+        observed = (events[0] * half_range - np.sign(mean) * events[1]) / distance
+        few = np.maximum(1.0, EVENTS_FOR_EFFECT / np.maximum(np.maximum(expected, observed), _FEWEST_EVENTS))
+    least = np.where(
+        is_two_valued(spread, half_range + mean, half_range - mean), 2 * _LEAST_SPREAD * half_range * few, 0.0
+    )
     limits = np.finfo(np.float64)
     with np.errstate(over="ignore"):
-        return np.asarray(np.clip(np.ldexp(spread, exponent), limits.smallest_subnormal, limits.max))
-
-
-def events_at_rarer(mean: np.ndarray, half_range: np.ndarray, events: np.ndarray, event_sum: np.ndarray) -> np.ndarray:
-    """Return the events at the rarer of two values, observed or expected, whichever are more, shape (p,).
-
-    Parameters
-    ----------
-    mean, half_range : ndarray of shape (p,)
-        Mean, measured from the middle of the range, and half the range of each column.
-    events, event_sum : ndarray of shape (p,)
-        Weight of the events, and the sum of the values at them, measured from the middle of the range.
-    """
-    distance = np.where(half_range > 0, 2 * half_range, 1.0)
-    expected = events * (half_range - np.abs(mean)) / distance
-    # The rarer value lies on the other side of the middle than the mean.
-    observed = (events * half_range - np.sign(mean) * event_sum) / distance
-    return np.asarray(np.maximum(expected, observed))
-
-
-def bounded_spread(spread: np.ndarray, mean: np.ndarray, half_range: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """Return the spreads; that of a column of two values is at least a quarter of their distance.
-
-    It is larger where the rarer value has few events.
-
-    Parameters
-    ----------
-    spread, mean, half_range : ndarray of shape (p,)
-        Spread, mean measured from the middle of the range, and half the range of each column.
-    shown : ndarray of shape (p,)
-        Events at the rarer of two values.
-    """
-    few = np.maximum(1.0, EVENTS_FOR_EFFECT / np.maximum(shown, _FEWEST_EVENTS))
-    least = 2 * _LEAST_SPREAD * half_range * few
-    two_valued = is_two_valued(spread, half_range + mean, half_range - mean)
-    return np.asarray(np.maximum(spread, np.where(two_valued, least, 0.0)))
+        scale = np.clip(np.ldexp(np.maximum(spread, least), exponent), limits.smallest_subnormal, limits.max)
+    return middle + np.ldexp(mean, exponent), np.asarray(scale)
 
 
 def is_two_valued(spread: Any, below: Any, above: Any) -> Any:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import accumulate, pairwise
 from numbers import Real
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data.comma_numbers import decimal_comma
-from neuralsurv.data.parts import holds_codes
+from neuralsurv.data.missing_codes import CodeCounts
 from neuralsurv.data.row_values import refuse_dates_and_complex, refuse_infinite, rows_phrase
 from neuralsurv.errors import InputError
+
+# A category with more levels than this would not fit a model, nor the memory.
+_MOST_LEVELS = 10_000
+_NO_CODES = CodeCounts()
 
 
 @dataclass(frozen=True)
@@ -58,38 +60,6 @@ class Column:
     shape: tuple[int, ...] = ()
     gap_indicator: bool = True
 
-    @classmethod
-    def learn(cls, series: pd.Series, values: np.ndarray, name: str, part: str = "") -> Column:
-        """Learn from training rows how a column is encoded.
-
-        Parameters
-        ----------
-        series : Series of length N
-            The column.
-        values : ndarray of shape (N,) or (N, k)
-            What :func:`read_column` reads from it.
-        name, part : str
-            Its name, and the part of X that it belongs to.
-        """
-        if kind_of(values) == "array":
-            codes = holds_codes(series.iloc[0])
-            return cls(name, "array", (), False, whole=codes, part=part, shape=np.shape(series.iloc[0]))
-        present = values[~pd.isna(values)]
-        has_missing = len(present) < len(values)
-        if kind_of(values) == "number":
-            ends = [float(end) for end in (present.min(), present.max())] if len(present) else []
-            refuse_uninformative(name, "number", ends, len(present), len(values))
-            whole = bool((present == np.floor(present)).all())
-            return cls(name, "number", (), has_missing, ends[0], ends[1], whole, part)
-        levels = sorted(set(present))
-        refuse_uninformative(name, "category", levels, len(present), len(values))
-        if isinstance(series.dtype, pd.CategoricalDtype):
-            levels = in_order_of(series.cat.categories, levels)
-        else:
-            _refuse_decimal_comma(name, present)
-        refuse_identifier(name, len(levels), len(values))
-        return cls(name, "category", tuple(levels), has_missing, part=part)
-
     @property
     def shown(self) -> tuple[str, ...]:
         """The levels that get an indicator."""
@@ -116,13 +86,7 @@ class Column:
         return (*names, f"{self.name} missing") if self.marks_gaps else names
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """Return the encoded column before it is standardised, shape (N, width), NaN where a value is missing.
-
-        Parameters
-        ----------
-        values : ndarray of shape (N,) or (N, k)
-            What :func:`read_column` reads from the column.
-        """
+        """Return what `read_column` gave as encoded columns, not standardised, shape (N, width), NaN where missing."""
         if self.kind == "array":
             return values
         gone = np.asarray(pd.isna(values))[:, None]
@@ -162,6 +126,108 @@ class Column:
                 )
 
 
+@dataclass(frozen=True)
+class ColumnFacts:
+    """Summary of one covariate over some rows, from which its encoding is learned; those of parts add up."""
+
+    name: str
+    kind: str = ""  # "number" or "category"; empty if there is no value yet
+    # Smallest and largest number.
+    low: float = np.inf
+    high: float = -np.inf
+    levels: tuple[str, ...] = ()  # different labels, sorted, so that they do not depend on how the rows are divided
+    # The order of the levels in the table; None if there is none, or if it differs between chunks.
+    order: tuple[str, ...] | None = None
+    # Rows with and without a value.
+    present: int = 0
+    missing: int = 0
+    whole: bool = True  # whether all numbers so far are whole
+    codes: CodeCounts = _NO_CODES  # numbers that could be codes for missing values
+
+    @classmethod
+    def of(cls, series: pd.Series, values: np.ndarray, name: str) -> ColumnFacts:
+        """Look at some rows of a column, of which `values` is what `read_column` reads."""
+        present = values[~pd.isna(values)]
+        facts = cls(name, present=len(present), missing=len(values) - len(present))
+        if len(present) == 0:
+            return facts
+        if kind_of(values) == "number":
+            whole = bool((present == np.floor(present)).all())
+            low, high = float(present.min()), float(present.max())
+            return replace(facts, kind="number", low=low, high=high, whole=whole, codes=CodeCounts.of(series))
+        order = tuple(map(str, series.cat.categories)) if isinstance(series.dtype, pd.CategoricalDtype) else None
+        return replace(facts, kind="category", levels=tuple(sorted(set(present.tolist()))), order=order)
+
+    def __add__(self, other: ColumnFacts) -> ColumnFacts:
+        """Return the summary of both parts."""
+        if self.name != other.name:
+            raise InputError(
+                f"the batches have different columns: {self.name!r} and {other.name!r} are at the same place; give "
+                "every batch the same columns in the same order."
+            )
+        if self.kind and other.kind and self.kind != other.kind:
+            raise InputError(
+                f"column {self.name!r} is a {self.kind} in one batch and a {other.kind} in another; give it one type."
+            )
+        levels = tuple(sorted({*self.levels, *other.levels}))
+        if len(levels) > _MOST_LEVELS:
+            raise InputError(
+                f"column {self.name!r} has more than {_MOST_LEVELS} different values and looks like an identifier; "
+                "drop it, or turn it into numbers."
+            )
+        orders = {facts.order for facts in (self, other) if facts.kind}
+        return ColumnFacts(
+            self.name,
+            self.kind or other.kind,
+            min(self.low, other.low),
+            max(self.high, other.high),
+            levels,
+            orders.pop() if len(orders) == 1 else None,
+            self.present + other.present,
+            self.missing + other.missing,
+            self.whole and other.whole,
+            self.codes + other.codes,
+        )
+
+    def column(self, part: str = "", decimal_comma: str | None = None) -> Column:
+        """Return how the column is encoded; refuse one without information, or one that is not what it seems.
+
+        `part` is the part of X that it belongs to, and `decimal_comma` an example if its labels are such numbers.
+        """
+        name, rows = self.name, self.present + self.missing
+        if self.present == 0:
+            raise InputError(f"column {name!r} has no value in any of the {rows} rows; drop it.")
+        if self.low == self.high or len(self.levels) == 1:
+            value = f"{self.low:g}" if self.kind == "number" else self.levels[0]
+            where = f"all {rows} rows"
+            if self.missing:
+                where = (
+                    f"all {self.present} rows that have a value" if self.present > 1 else "the one row that has a value"
+                )
+            raise InputError(f"column {name!r} is constant ({value} in {where}); drop it.")
+        if self.kind == "number":
+            return Column(name, "number", (), self.missing > 0, self.low, self.high, self.whole, part)
+        if self.order is None and decimal_comma is not None:
+            raise InputError(
+                f"column {name!r} holds numbers with a decimal comma, such as {decimal_comma!r}, as text; make them "
+                f"numbers: df[{name!r}] = df[{name!r}].str.replace(',', '.').astype(float), or pd.read_csv(…, "
+                f"decimal=','). If they are categories: df[{name!r}] = df[{name!r}].astype('category')."
+            )
+        if len(self.levels) > max(20, rows / 2):
+            raise InputError(
+                f"column {name!r} has {len(self.levels)} different values in {rows} rows and looks like an identifier; "
+                "drop it, or turn it into numbers."
+            )
+        seen = set(self.levels)
+        levels = self.levels if self.order is None else tuple(x for x in dict.fromkeys(self.order) if x in seen)
+        return Column(name, "category", levels, self.missing > 0, part=part)
+
+    def ranges(self) -> list[tuple[float, float]]:
+        """Return the range of each encoded column; indicators run from 0 to 1."""
+        own = [(self.low, self.high)] if self.kind == "number" else []
+        return own + [(0.0, 1.0)] * (self.column().width - len(own))
+
+
 def places(columns: Sequence[Column]) -> list[slice]:
     """Return where each input column lies among the encoded columns."""
     ends = accumulate((column.width for column in columns), initial=0)
@@ -186,46 +252,6 @@ def kind_of(values: np.ndarray) -> str:
     if values.ndim == 2:
         return "array"
     return "number" if values.dtype == np.float64 else "category"
-
-
-def in_order_of(categories: Iterable[object], levels: Iterable[str]) -> list[str]:
-    """Return levels in the order in which a table lists its categories, as text."""
-    seen = set(levels)
-    return [level for level in dict.fromkeys(map(str, categories)) if level in seen]
-
-
-def refuse_uninformative(name: str, kind: str, values: Sequence[Any], present: int, rows: int) -> None:
-    """Refuse a column without values, or with the same one everywhere.
-
-    `values` are the different values, sorted; of numbers the two ends of their range are enough.
-    """
-    if present == 0:
-        raise InputError(f"column {name!r} has no value in any of the {rows} rows; drop it.")
-    if values[0] == values[-1]:
-        value = f"{values[0]:g}" if kind == "number" else values[0]
-        where = f"all {rows} rows"
-        if present < rows:
-            where = f"all {present} rows that have a value" if present > 1 else "the one row that has a value"
-        raise InputError(f"column {name!r} is constant ({value} in {where}); drop it.")
-
-
-def refuse_identifier(name: str, levels: int, rows: int) -> None:
-    """Refuse a category with about as many levels as rows."""
-    if levels > max(20, rows / 2):
-        raise InputError(
-            f"column {name!r} has {levels} different values in {rows} rows and looks like an identifier; drop it, or "
-            "turn it into numbers."
-        )
-
-
-def _refuse_decimal_comma(name: str, present: np.ndarray) -> None:
-    example = decimal_comma(present)
-    if example is not None:
-        raise InputError(
-            f"column {name!r} holds numbers with a decimal comma, such as {example!r}, as text; make them numbers: "
-            f"df[{name!r}] = df[{name!r}].str.replace(',', '.').astype(float), or pd.read_csv(…, decimal=','). If they "
-            f"are categories: df[{name!r}] = df[{name!r}].astype('category')."
-        )
 
 
 def _read_objects(series: pd.Series, name: str) -> np.ndarray:

@@ -13,14 +13,7 @@ _MOST_LOOKED_AT = 10_000
 
 
 def decimal_comma(values: Iterable[object]) -> str | None:
-    """Return an example if nearly all values are text of numbers with a decimal comma, else None.
-
-    Examples
-    --------
-    >>> from neuralsurv.data.comma_numbers import decimal_comma
-    >>> decimal_comma(["1,4", "2", "0,75"]), decimal_comma(["a,b", "c"]), decimal_comma(["1", "2"])
-    ('1,4', None, None)
-    """
+    """Return an example if nearly all values are text of numbers with a decimal comma, else None."""
     looked_at = list(islice(values, _MOST_LOOKED_AT))
     numbers = [value for value in looked_at if isinstance(value, str) and _NUMBER.match(value)]
     example = next((value for value in numbers if "," in value), None)

@@ -6,22 +6,35 @@ Everything is learned from the training rows and kept as plain data, so that it 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtri
 
-from neuralsurv.data.column_moments import EVENTS_FOR_EFFECT, column_moments
-from neuralsurv.data.columns import Column, places, read_column
+from neuralsurv.data.column_moments import EVENTS_FOR_EFFECT, column_moments, is_two_valued
+from neuralsurv.data.columns import Column, ColumnFacts, kind_of, places, read_column
+from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.frames import as_frame, part_columns
-from neuralsurv.data.imputation import imputed_values
-from neuralsurv.data.parts import Layout, PartSlice, check_parts, container_of, is_data_frame, named_parts, table_layout
+from neuralsurv.data.parts import (
+    Layout,
+    PartSlice,
+    check_parts,
+    container_of,
+    holds_codes,
+    is_data_frame,
+    named_parts,
+    table_layout,
+)
 from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 
 # Encoded values beyond this are refused: products of two of them, and sums of those, must stay finite.
 _FARTHEST = 1e100
+# Values imputed for each missing one in a prediction; the posterior draws are divided among them.
+IMPUTATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -130,9 +143,7 @@ class Encoding:
         parts = {} if container == "table" else named_parts(source)
         owner = {column: name for name, part in parts.items() for column in part_columns(name, part)}
         values = [read_column(frame.iloc[:, k], name) for k, name in enumerate(names)]
-        columns = tuple(
-            Column.learn(frame.iloc[:, k], values[k], name, owner.get(name, "")) for k, name in enumerate(names)
-        )
+        columns = tuple(_learn(frame.iloc[:, k], values[k], name, owner.get(name, "")) for k, name in enumerate(names))
         raw = np.hstack([column.encode(one) for one, column in zip(values, columns, strict=True)])
         center, scale = column_moments(raw, weight, events)
         is_array = np.repeat([c.kind == "array" for c in columns], [c.width for c in columns])
@@ -181,12 +192,7 @@ class Encoding:
         return tuple(tuple(dict.fromkeys(names[row])) for row in gaps)
 
     def imputations(self) -> np.ndarray:
-        """Return encoded values to put in place of missing ones; see :func:`neuralsurv.data.imputation.imputed_values`.
-
-        Returns
-        -------
-        ndarray of shape (IMPUTATIONS, p)
-        """
+        """Return encoded values to put in place of missing ones, shape (IMPUTATIONS, p); see `imputed_values`."""
         return self._standardised(imputed_values(self.columns, self.center, self.scale))
 
     def _positions(self, X: Any, names: list[str]) -> dict[str, int]:
@@ -233,9 +239,58 @@ class Encoding:
             )
 
 
+def _learn(series: pd.Series, values: np.ndarray, name: str, part: str) -> Column:
+    if kind_of(values) == "array":
+        cell = series.iloc[0]
+        return Column(name, "array", (), False, whole=holds_codes(cell), part=part, shape=np.shape(cell))
+    labels = values[~pd.isna(values)] if kind_of(values) == "category" else ()
+    return ColumnFacts.of(series, values, name).column(part, decimal_comma(labels))
+
+
 def refuse_repeated(names: list[str], needed: list[str]) -> None:
     """Refuse a table in which the name of a needed column occurs more than once."""
     count = Counter(names)
     repeated = [name for name in needed if count[name] > 1]
     if repeated:
         raise InputError(f"column {repeated[0]!r} occurs more than once; give every column its own name.")
+
+
+def imputed_values(columns: Sequence[Column], center: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return values to put in place of missing ones, encoded but not standardised, shape (IMPUTATIONS, p).
+
+    They are distributed like the training values of their column: evenly over the quantiles of a normal distribution
+    with its mean and spread, clipped to its range, or over the shares of its levels. The order differs from column to
+    column, so that several missing values vary independently. How a column depends on the others is not used, which
+    makes the distribution too wide rather than too narrow. `center` and `scale` are those of the encoded columns, (p,).
+    """
+    quantiles = (np.arange(IMPUTATIONS) + 0.5) / IMPUTATIONS
+    values = np.tile(center, (IMPUTATIONS, 1))
+    for number, (column, place) in enumerate(zip(columns, places(columns), strict=True)):
+        order = quantiles[np.random.default_rng(number).permutation(IMPUTATIONS)]
+        if column.kind == "number":
+            first = place.start
+            values[:, first] = _number_quantiles(column, center[first], scale[first], order)
+        elif column.kind == "category":
+            levels = slice(place.start, place.start + len(column.shown))
+            values[:, levels] = _level_indicators(column, center[levels], order)
+    return values
+
+
+def _number_quantiles(column: Column, center: float, scale: float, quantiles: np.ndarray) -> np.ndarray:
+    """Return values of a number at quantiles of its training values, shape (len(quantiles),)."""
+    if column.low is None or column.high is None:  # an older file does not know the range
+        return np.asarray(center + scale * ndtri(quantiles))
+    if is_two_valued(scale, center - column.low, column.high - center):
+        share = (center - column.low) / (column.high - column.low)
+        return np.where(quantiles < 1 - share, column.low, column.high)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.clip(center + scale * ndtri(quantiles), column.low, column.high))
+
+
+def _level_indicators(column: Column, shares: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
+    """Return indicators of levels that occur as often as in training, shape (len(quantiles), len(shares))."""
+    ends = np.cumsum(shares)
+    # Of two levels only the second has an indicator, and its share begins where that of the first ends.
+    first = 1 - ends[-1] if len(column.levels) == 2 else 0.0
+    level = np.minimum(np.searchsorted(first + ends, quantiles), len(ends) - 1)
+    return np.asarray(np.eye(len(ends))[level] * (quantiles >= first)[:, None])

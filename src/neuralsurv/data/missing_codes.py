@@ -44,20 +44,11 @@ class MissingCode:
 
 @dataclass(frozen=True)
 class CodeCounts:
-    """What decides whether a column of numbers holds codes; it can be added up over parts of the rows.
+    """What decides whether a column of numbers holds codes; it can be added up over parts of the rows."""
 
-    Attributes
-    ----------
-    rows : int
-        Rows that have a number.
-    counts : tuple of (float, int)
-        Numbers that could be codes, in order, and the rows that hold each; there are at most 32.
-    low, high : float
-        Range of the other numbers.
-    """
-
-    rows: int = 0
-    counts: tuple[tuple[float, int], ...] = ()
+    rows: int = 0  # rows that have a number
+    counts: tuple[tuple[float, int], ...] = ()  # the at most 32 numbers that could be codes, in order; rows with each
+    # Range of the other numbers.
     low: float = np.inf
     high: float = -np.inf
 
@@ -98,27 +89,11 @@ def missing_codes(values: pd.Series) -> list[MissingCode]:
 
     A code must be repeated, be the largest or smallest value, and lie farther from the other values than these from
     each other (or be the only negative one).
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from neuralsurv.data.missing_codes import missing_codes
-    >>> ages = pd.Series([41, 52, 63, 74, 58, 66, 71, 49, 999, 999], name="age")
-    >>> [(found.code, found.count) for found in missing_codes(ages)]
-    [(999.0, 2)]
     """
     return CodeCounts.of(values).codes(str(values.name))
 
 
 def warn_of_codes(found: Iterable[MissingCode], *, stacklevel: int) -> None:
-    """Warn of values that look like codes, with the line of Python that makes each a missing value.
-
-    Parameters
-    ----------
-    found : iterable of MissingCode
-        What was found in the training rows.
-    stacklevel : int
-        As in :func:`warnings.warn`, counted from the caller of this function.
-    """
+    """Warn of codes with the line of Python that makes each a missing value; `stacklevel` counts from the caller."""
     for code in found:
         warnings.warn(code.sentence(f"write it as one: {code.python}"), MissingCodeWarning, stacklevel=stacklevel + 1)

@@ -95,6 +95,22 @@ def _check_sizes(time: np.ndarray, entry: np.ndarray, weight: np.ndarray, names:
         )
 
 
+def check_fittable(rows: int, events: int, weightless: int) -> None:
+    """Refuse a cohort from which no hazard can be learned; `weightless` rows have a weight of zero and do not count."""
+    if rows + weightless == 0:
+        raise InputError("there are no rows to fit.")
+    if rows == 0:
+        raise InputError(f"every one of the {weightless} rows has a weight of zero; there is nothing to fit.")
+    weighed = " with a weight" if weightless else ""
+    if rows == 1:
+        raise InputError(f"there is only 1 row{weighed} (n_samples=1); a survival model needs at least 2.")
+    if events == 0:
+        raise InputError(
+            f"none of the {rows} rows{weighed} has an event: a hazard cannot be learned. Check that the event column "
+            "codes the event as 1, and censoring as 0."
+        )
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Checked outcomes of N rows, in the user's unit of time.
@@ -197,7 +213,15 @@ class Outcome:
                 y.time, y.event, y.entry if entry is None else entry, y.weight if weight is None else weight
             )
         if isinstance(y, np.ndarray) and y.dtype.names is not None:
-            return cls._from_structured(y, entry, weight)
+            flags = [name for name in y.dtype.names if y.dtype[name].kind == "b"]
+            others = [name for name in y.dtype.names if name not in flags]
+            if len(flags) != 1 or len(others) != 1:
+                raise InputError(
+                    f"the structured array y has fields {', '.join(y.dtype.names)}; it needs exactly two, one bool "
+                    "(the event) and one numeric (the time)."
+                )
+            names = (others[0], flags[0], "entry", "weight")
+            return cls.from_arrays(y[others[0]], y[flags[0]], entry, weight, names=names)
         if isinstance(y, tuple) and len(y) in (2, 3):
             *own_entry, time, event = y
             if own_entry and entry is not None:
@@ -209,30 +233,10 @@ class Outcome:
             "'time' and 'event'."
         )
 
-    @classmethod
-    def _from_structured(cls, y: np.ndarray, entry: Any, weight: Any) -> Outcome:
-        names = y.dtype.names or ()
-        flags = [name for name in names if y.dtype[name].kind == "b"]
-        others = [name for name in names if name not in flags]
-        if len(flags) == 1 and len(others) == 1:
-            return cls.from_arrays(
-                y[others[0]], y[flags[0]], entry, weight, names=(others[0], flags[0], "entry", "weight")
-            )
-        raise InputError(
-            f"the structured array y has fields {', '.join(names)}; it needs exactly two, one bool (the event) "
-            "and one numeric (the time)."
-        )
-
     def check_fittable(self) -> None:
         """Refuse a cohort with too few rows or no event."""
-        if len(self) < 2:
-            raise InputError("there is only 1 row (n_samples=1); a survival model needs at least 2.")
-        if not (self.event & (self.weight > 0)).any():
-            rows = f"{len(self)} rows" if self.weight.all() else f"{np.count_nonzero(self.weight)} rows with a weight"
-            raise InputError(
-                f"none of the {rows} has an event: a hazard cannot be learned. Check that the event "
-                "column codes the event as 1, and censoring as 0."
-            )
+        there = self.weight > 0
+        check_fittable(int(there.sum()), int((self.event & there).sum()), int((~there).sum()))
 
     def select(self, rows: np.ndarray) -> Outcome:
         """Return the outcome of the given rows."""

@@ -22,12 +22,6 @@ def plain_form(value: str) -> str:
     """Return a text without case, spaces and accents, and a number without superfluous zeros.
 
     Two values of an event column with the same plain form are one value, of which one is misspelt.
-
-    Examples
-    --------
-    >>> from neuralsurv.data.outcome_advice import plain_form
-    >>> plain_form("Décédé ") == plain_form("decede"), plain_form("1.0") == plain_form("1")
-    (True, True)
     """
     # Compatibility forms first: a full-width letter or a no-break space is the usual one.
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", value).casefold())
@@ -48,14 +42,7 @@ def is_word(value: str) -> bool:
 
 
 def likely_events(values: Sequence[str]) -> list[str]:
-    """Return the value that most likely means the event, in all its spellings; only for messages.
-
-    Examples
-    --------
-    >>> from neuralsurv.data.outcome_advice import likely_events
-    >>> likely_events(["Alive", "Dead", "dead", "lost"])
-    ['Dead', 'dead']
-    """
+    """Return the value that most likely means the event, in all its spellings; only for messages."""
     known = [value for value in values if plain_form(value) in _EVENT]
     others = [value for value in values if plain_form(value) not in _NO_EVENT]
     found = (known or others or list(values))[-1]
@@ -79,15 +66,7 @@ def codes_advice(name: str, numbers: np.ndarray) -> str:
 
 
 def half_step(times: np.ndarray) -> float:
-    """Return half of the smallest step between different times, of which 0 is one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from neuralsurv.data.outcome_advice import half_step
-    >>> half_step(np.array([0.0, 12.0, 5.0, 6.0]))
-    0.5
-    """
+    """Return half of the smallest step between different times, of which 0 is one."""
     steps = np.diff(np.unique(np.concatenate([[0.0], times[times > 0]])))
     real = steps[steps > _ROUNDING * times.max(initial=0.0)]
     return float(real.min() / 2) if len(real) else 0.5

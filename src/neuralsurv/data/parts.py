@@ -45,17 +45,7 @@ class PartSlice:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of the matrix hold which part of X.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from neuralsurv.data.parts import Layout, PartSlice
-    >>> layout = Layout("dict", (PartSlice("image", 2, 6, (1, 2, 2)), PartSlice("table", 0, 2)))
-    >>> parts = layout.unpack(torch.zeros(5, 6))
-    >>> {name: tuple(part.shape) for name, part in parts.items()}
-    {'image': (5, 1, 2, 2), 'table': (5, 2)}
-    """
+    """Which columns of the matrix hold which part of X."""
 
     container: str  # what the parts came in, and are passed to the network in: "table", "array", "tuple" or "dict"
     parts: tuple[PartSlice, ...]  # in the order of X

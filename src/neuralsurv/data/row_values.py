@@ -11,15 +11,7 @@ from neuralsurv.errors import InputError
 
 
 def rows_phrase(bad: np.ndarray) -> str:
-    """Say how many rows are at fault and which come first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from neuralsurv.data.row_values import rows_phrase
-    >>> rows_phrase(np.array([True, False, True]))
-    '2 rows (rows 0, 2, counting from 0)'
-    """
+    """Say how many rows are at fault and which come first."""
     where = np.flatnonzero(bad)
     shown = ", ".join(str(i) for i in where[:5]) + (", …" if len(where) > 5 else "")
     kind = "row" if len(where) == 1 else "rows"

@@ -1,4 +1,4 @@
-"""A table and its outcome, in any of the forms that `fit` accepts."""
+"""A table and its outcome, in any of the forms that `fit` accepts; episodes of subjects whose covariates change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
-from neuralsurv.data.row_values import as_vector
+from neuralsurv.data.row_values import as_vector, rows_phrase
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known, counted
 
@@ -76,3 +76,41 @@ def separate_outcome(
     if covariates.shape[1] == 0:
         raise InputError(f"X has 0 feature(s) (shape=({len(frame)}, 0)) while a minimum of 1 is required.")
     return covariates, outcome, subject, named
+
+
+def check_episodes(subject: Any, entry: np.ndarray, time: np.ndarray, event: np.ndarray | None) -> np.ndarray:
+    """Return the subjects as an array; none may be in two episodes at once, nor observed after its event."""
+    who = as_vector(subject, "id")
+    if len(who) != len(time):
+        raise InputError(f"id has {counted(len(who), 'value')} for {counted(len(time), 'row')}; give one id per row.")
+    gone = np.asarray(pd.isna(who))
+    if gone.any():
+        raise InputError(f"id is missing in {rows_phrase(gone)}; every episode needs the subject it belongs to.")
+    try:
+        codes = pd.factorize(who)[0]
+    except TypeError as error:
+        raise InputError(f"id cannot be compared: {error}; give a number or a text for each row.") from error
+    order = np.lexsort((entry, codes))
+    same = codes[order][1:] == codes[order][:-1]
+    overlap = same & (entry[order][1:] < time[order][:-1])
+    if overlap.any():
+        row = order[1:][overlap][0]
+        raise InputError(
+            f"subject {_name(who[row])} has overlapping episodes: one starts at {entry[row]:g} (row {row}, counting "
+            f"from 0) before the one before it ends; {counted(int(overlap.sum()), 'such pair')}. Correct the entry "
+            "times."
+        )
+    if event is not None:
+        after = same & event[order][:-1]
+        if after.any():
+            row = order[1:][after][0]
+            raise InputError(
+                f"subject {_name(who[row])} is observed after its event (row {row}, counting from 0); "
+                f"{counted(int(after.sum()), 'such row')}. Only the last episode of a subject may end with the event."
+            )
+    return who
+
+
+def _name(subject: Any) -> str:
+    # The plain value: NumPy's own repr would say np.int64(7).
+    return repr(subject.item() if isinstance(subject, np.number | np.str_) else subject)

@@ -9,23 +9,17 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from neuralsurv.arguments import whole_number
-from neuralsurv.data.canonical import canonical_cohort
-from neuralsurv.data.cohort import Cohort
-from neuralsurv.data.episodes import check_episodes
+from neuralsurv.data.cohort import Cohort, canonical_cohort
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.missing_codes import missing_codes, warn_of_codes
-from neuralsurv.data.stream.time_counts import TimeCounts, event_quartiles
-from neuralsurv.data.table import separate_outcome
+from neuralsurv.data.stream.survey import Survey
+from neuralsurv.data.table import check_episodes, separate_outcome
 from neuralsurv.errors import InputError
-from neuralsurv.estimator.fitted import Fitted, FittedAttributes, thinned
 from neuralsurv.estimator.plot_methods import PlotMethods
-from neuralsurv.estimator.predict_methods import PredictMethods
 from neuralsurv.estimator.summary import Summary, summarise
 from neuralsurv.inference.check.importance import check_posterior
 from neuralsurv.inference.exact.fit import diagnose_exact, exact_posterior, sample_fit
@@ -34,15 +28,14 @@ from neuralsurv.inference.footprint import ADVICE, require_table
 from neuralsurv.inference.linearised_fit import LinearisedFit, posterior_of
 from neuralsurv.memory import explained
 from neuralsurv.posterior.diagnostics import Diagnostics
+from neuralsurv.posterior.fitted import Fitted
 from neuralsurv.posterior.gaussian import Posterior
 
 
-class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstimator, ABC):
+class SurvivalEstimator(PlotMethods, ABC):
     """Base of :class:`NeuralSurv` and :class:`PaperNeuralSurv`: a survival model with scikit-learn's interface."""
 
     standardise: Any
-    draws: Any
-    verbose: Any
     random_state: Any
 
     @abstractmethod
@@ -161,12 +154,11 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
         if chains is not None:
             check_chains(**chains)
         frame, outcome, subject, roles = separate_outcome(X, y, given)
+        survey = Survey.of(outcome)
+        survey.check_fittable()
         # A weight of zero means that the row is not there; it must not set the scale of time or of a covariate.
         present = outcome.weight > 0
-        if not present.any():
-            raise InputError(f"every one of the {len(outcome)} rows has a weight of zero; there is nothing to fit.")
         outcome, frame = outcome.select(present), frame[present]
-        outcome.check_fittable()
         if subject is not None:
             check_episodes(subject[present], outcome.entry, outcome.time, outcome.event)
         encoding = Encoding.fit(
@@ -176,34 +168,18 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
         warn_of_codes((code for name in frame.columns for code in missing_codes(frame[name])), stacklevel=3)
         require_table(len(frame), len(encoding.outputs))
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
-        scale, event = float(outcome.time.max()), outcome.event
         with explained("the fit", ADVICE):
-            x = encoding.transform(frame)
-            cohort = Cohort.of(outcome.time / scale, event, outcome.entry / scale, outcome.weight, x)
+            x, scale = encoding.transform(frame), survey.last_time
+            cohort = Cohort.of(outcome.time / scale, outcome.event, outcome.entry / scale, outcome.weight, x)
             cohort = canonical_cohort(cohort)
             fit = self._infer(cohort, encoding, int(seeds[0]))
             posterior, diagnostics = self._judge(fit, cohort, chains, int(seeds[0]) + 1)
+        named = not isinstance(X, np.ndarray) and hasattr(X, "__dataframe__")
+        named = named and all(isinstance(name, str) for name in frame.columns)
         # Assigned last, so that an earlier fit stays whole if this one fails.
-        self.fitted_ = Fitted(
-            posterior=posterior,
-            phi_prior=fit.phi_prior,
-            encoding=encoding,
-            time_scale=scale,
-            times=thinned(np.unique(outcome.time)),
-            event_quartiles=event_quartiles(TimeCounts.of(outcome.time[event], outcome.weight[event])),
-            trace=np.array(fit.trace),
-            diagnostics=diagnostics,
-            training={
-                "rows": len(outcome),
-                "events": int(event.sum()),
-                "truncated": int((outcome.entry > 0).sum()),
-                "weighted_events": float(outcome.weight[event].sum()),
-            },
-            roles=roles,
-            named=_has_names(X, frame),
-            draw_seed=int(seeds[1]),
-        )
-        self.diagnostics_.warn(stacklevel=3)
+        found = (posterior, fit.phi_prior, fit.trace, diagnostics)
+        self.fitted_ = Fitted.of(survey, encoding, *found, roles=roles, named=named, draw_seed=int(seeds[1]))
+        diagnostics.warn(stacklevel=3)
         return self
 
     def _judge(
@@ -248,9 +224,3 @@ class SurvivalEstimator(FittedAttributes, PredictMethods, PlotMethods, BaseEstim
 def _same(value: Any, usual: Any) -> bool:
     # An array compared with a string gives one answer for each element.
     return value is usual or bool(np.all(value == usual))
-
-
-def _has_names(X: Any, frame: pd.DataFrame) -> bool:
-    """Return whether X was a table whose column names are strings."""
-    table = not isinstance(X, np.ndarray) and hasattr(X, "__dataframe__")
-    return table and all(isinstance(name, str) for name in frame.columns)

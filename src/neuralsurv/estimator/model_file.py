@@ -16,7 +16,6 @@ from neuralsurv.data.columns import Column
 from neuralsurv.data.features import Encoding
 from neuralsurv.errors import InputError, NeuralSurvWarning, StorageError
 from neuralsurv.estimator.base import SurvivalEstimator
-from neuralsurv.estimator.fitted import Fitted
 from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.estimator.own_network import OwnNetwork, own_network
 from neuralsurv.estimator.paper import PaperNeuralSurv
@@ -24,6 +23,7 @@ from neuralsurv.files.format import Arrays, Fields, read, stored_array, write
 from neuralsurv.files.stored_posterior import posterior_parts, read_phi, read_posterior
 from neuralsurv.posterior.concerns import WARNINGS
 from neuralsurv.posterior.diagnostics import Diagnostics
+from neuralsurv.posterior.fitted import Fitted
 
 # The only classes a file can name.
 _REGISTRY: dict[str, type[NeuralSurv] | type[PaperNeuralSurv]] = {
@@ -39,7 +39,8 @@ _NEWER = ("sampling", "importance", "trust", "epochs", "modes", "kinds")
 
 def save(model: SurvivalEstimator, path: str | os.PathLike[str], *, replace: bool = True) -> None:
     """Write a fitted model to a file; with ``replace=False``, an existing file is not overwritten."""
-    about, arrays = posterior_parts(model.posterior_)
+    fitted = model.fitted_
+    encoding, (about, arrays) = fitted.encoding, posterior_parts(fitted.posterior)
     parameters = _own_parameters(model)
     if not (parameters["random_state"] is None or isinstance(parameters["random_state"], (int, np.integer))):
         # A generator has a state, not a value; the fitted model no longer needs it.
@@ -52,30 +53,22 @@ def save(model: SurvivalEstimator, path: str | os.PathLike[str], *, replace: boo
         "class": _known_class(model).__name__,
         "parameters": {name: _plain(value) for name, value in parameters.items()},
         **about,
-        "phi_prior": model.phi_prior_.describe(),
-        "time_scale": model.time_scale_,
-        "draw_seed": model.fitted_.draw_seed,
-        "columns": [asdict(column) for column in model.encoding_.columns],
-        "standardise": model.encoding_.standardise,
-        "container": model.encoding_.container,
-        "parts": list(model.encoding_.parts),
-        "named": model.fitted_.named,
-        "roles": model.columns_,
-        "training": model.training_,
-        "diagnostics": asdict(model.diagnostics_),
-    }
-    if own is not None:
-        header["own_network"] = _network_settings(own)
-    tensors = {
-        **arrays,
-        "elbo": model.elbo_,
-        "center": model.encoding_.center,
-        "scale": model.encoding_.scale,
-        "unique_times": model.unique_times_,
-    }
-    if model.event_quartiles_ is not None:
-        tensors["event_quartiles"] = model.event_quartiles_
-    write(path, header, tensors, replace=replace)
+        "phi_prior": fitted.phi_prior.describe(),
+        "time_scale": fitted.time_scale,
+        "draw_seed": fitted.draw_seed,
+        "columns": [asdict(column) for column in encoding.columns],
+        "standardise": encoding.standardise,
+        "container": encoding.container,
+        "parts": list(encoding.parts),
+        "named": fitted.named,
+        "roles": fitted.roles,
+        "training": fitted.training,
+        "diagnostics": asdict(fitted.diagnostics),
+    } | ({} if own is None else {"own_network": _network_settings(own)})
+    arrays |= {"elbo": fitted.trace, "center": encoding.center, "scale": encoding.scale, "unique_times": fitted.times}
+    if fitted.event_quartiles is not None:
+        arrays["event_quartiles"] = fitted.event_quartiles
+    write(path, header, arrays, replace=replace)
 
 
 def load(path: str | os.PathLike[str], network: Any = None) -> SurvivalEstimator:
@@ -121,8 +114,9 @@ def load(path: str | os.PathLike[str], network: Any = None) -> SurvivalEstimator
         phi_prior=read_phi(header.table("phi_prior")),
         encoding=encoding,
         time_scale=header.positive("time_scale"),
-        times=_times(tensors),
-        event_quartiles=_quartiles(tensors),
+        times=_rising(tensors, "unique_times", None),
+        # Files written before they were stored have none.
+        event_quartiles=_rising(tensors, "event_quartiles", 3) if "event_quartiles" in tensors else None,
         trace=trace,
         diagnostics=_diagnostics(header.table("diagnostics")),
         training={
@@ -233,20 +227,10 @@ def _parameters(table: Fields, known: set[str]) -> dict[str, Any]:
     return parameters
 
 
-def _times(tensors: Arrays) -> np.ndarray:
-    times = stored_array(tensors, "unique_times", (None,))
-    if len(times) == 0 or times[0] <= 0 or (np.diff(times) < 0).any():
-        raise StorageError("the model file is damaged: 'unique_times' are not positive and in order.")
-    return times
-
-
-def _quartiles(tensors: Arrays) -> np.ndarray | None:
-    if "event_quartiles" not in tensors:
-        # A file written before they were stored.
-        return None
-    found = stored_array(tensors, "event_quartiles", (3,))
-    if found[0] <= 0 or (np.diff(found) < 0).any():
-        raise StorageError("the model file is damaged: 'event_quartiles' are not positive and in order.")
+def _rising(tensors: Arrays, name: str, length: int | None) -> np.ndarray:
+    found = stored_array(tensors, name, (length,))
+    if len(found) == 0 or found[0] <= 0 or (np.diff(found) < 0).any():
+        raise StorageError(f"the model file is damaged: {name!r} are not positive and in order.")
     return found
 
 

@@ -119,16 +119,9 @@ class NeuralSurv(StreamedEstimator):
         self.random_state = random_state
 
     def _settings(self) -> DefaultSettings:
-        return DefaultSettings.of(
-            hidden=self.hidden,
-            activation=self.activation,
-            neighbourhoods=self.neighbourhoods,
-            headroom=self.headroom,
-            quadrature_points=self.quadrature_points,
-            average=self.average,
-            tolerance=self.tolerance,
-            max_sweeps=self.max_sweeps,
-        )
+        sizes = {"hidden": self.hidden, "activation": self.activation, "neighbourhoods": self.neighbourhoods}
+        ascent = {"average": self.average, "tolerance": self.tolerance, "max_sweeps": self.max_sweeps}
+        return DefaultSettings.of(**sizes, **ascent, headroom=self.headroom, quadrature_points=self.quadrature_points)
 
     def _check_parameters(self) -> None:
         self._settings()
@@ -143,12 +136,8 @@ class NeuralSurv(StreamedEstimator):
 
     def _infer(self, cohort: Cohort, encoding: Encoding, seed: int) -> LinearisedFit:
         own = own_network(self.network)
-        if own is None:
-            return fit_default(cohort, self._settings(), seed=seed, verbose=self.verbose)
-        module = own.wrapped(encoding.layout, cohort)
-        return fit_default(
-            cohort, self._settings(), seed=seed, verbose=self.verbose, module=module, training=own.training
-        )
+        module, training = (None, None) if own is None else (own.wrapped(encoding.layout, cohort), own.training)
+        return fit_default(cohort, self._settings(), seed=seed, verbose=self.verbose, module=module, training=training)
 
     def _file_bytes(self, rows: int, events: int, covariates: int) -> float:
         return default_file_bytes(rows, events, covariates, self._settings())

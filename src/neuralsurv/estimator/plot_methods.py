@@ -9,21 +9,16 @@ import pandas as pd
 
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
+from neuralsurv.data.table import require_rows
 from neuralsurv.errors import InputError
-from neuralsurv.names import counted
+from neuralsurv.estimator.predict_methods import PredictMethods
+from neuralsurv.names import check_known
 from neuralsurv.prediction import plots
 from neuralsurv.prediction.prediction import Prediction
 
 
-class PlotMethods:
+class PlotMethods(PredictMethods):
     """Plots of a fitted model. Every method takes ``ax`` and returns the axes it drew on."""
-
-    time_scale_: Any
-    elbo_: Any
-    _predictor: Any
-    predict_survival: Any
-    predict_hazard: Any
-    predict_rmst: Any
 
     def _grid(self, times: Any, first: float = 0.0) -> np.ndarray:
         self._predictor()
@@ -60,10 +55,7 @@ class PlotMethods:
         """
         outcome = Outcome.from_any(y)
         predicted = self.predict_survival(X, [time]).mean.to_numpy()[:, 0]
-        if len(predicted) != len(outcome):
-            raise InputError(
-                f"X has {counted(len(predicted), 'row')} but y has {len(outcome)}; both need one for each row."
-            )
+        require_rows(len(predicted), "y", len(outcome))
         return plots.plot_calibration(predicted, outcome, time, groups, ax=ax)
 
     def plot_partial_dependence(
@@ -96,8 +88,7 @@ class PlotMethods:
         """
         self._predictor()
         frame = as_frame(X)
-        if feature not in frame.columns:
-            raise InputError(f"there is no column {feature!r}; the columns are {', '.join(map(str, frame.columns))}.")
+        check_known(feature, list(frame.columns), what="column")
         column = frame[feature].dropna()
         if len(column) == 0:
             raise InputError(

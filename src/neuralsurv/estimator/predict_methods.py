@@ -5,31 +5,61 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from neuralsurv.arguments import whole_number
+from neuralsurv.data.features import Encoding
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.parts import container_of
 from neuralsurv.data.table import require_rows
 from neuralsurv.errors import InputError
 from neuralsurv.metrics.discrimination import antolini_concordance
-from neuralsurv.prediction.changing_covariates import path_survival
+from neuralsurv.model.prior import Gamma, PointMass
+from neuralsurv.names import check_known
+from neuralsurv.posterior.diagnostics import Diagnostics
+from neuralsurv.posterior.fitted import Fitted
+from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.prediction.prediction import Curve, Prediction
 from neuralsurv.prediction.predictor import Predictor
 
 
-class PredictMethods:
+def _part(name: str) -> Any:
+    """Return a property that reads a field of `Fitted`."""
+    return property(lambda self: getattr(self.fitted_, name))
+
+
+class PredictMethods(BaseEstimator):
     """Predictions of a fitted model, also in the forms of scikit-learn, scikit-survival and ArviZ."""
 
     draws: Any
     verbose: Any
-    fitted_: Any
-    encoding_: Any
-    columns_: Any
-    time_scale_: Any
-    unique_times_: Any
-    n_features_in_: Any
+    fitted_: Fitted
+
+    # The result of the fit by scikit-learn's names.
+    posterior_: Posterior = _part("posterior")
+    phi_prior_: Gamma | PointMass = _part("phi_prior")
+    encoding_: Encoding = _part("encoding")
+    time_scale_: float = _part("time_scale")
+    unique_times_: np.ndarray = _part("times")
+    event_quartiles_: np.ndarray | None = _part("event_quartiles")
+    elbo_: np.ndarray = _part("trace")
+    diagnostics_: Diagnostics = _part("diagnostics")
+    training_: dict[str, float] = _part("training")
+    columns_: dict[str, str] = _part("roles")
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of covariates."""
+        return len(self.fitted_.encoding.columns)
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """Names of the covariates, where they had any."""
+        if not self.fitted_.named:
+            raise AttributeError("the covariates had no names")
+        return np.array([column.name for column in self.fitted_.encoding.columns], dtype=object)
 
     def _predictor(self, *tables: Any) -> Predictor:
         """Return the predictor, after checking that the model is fitted and that `tables` have its columns."""
@@ -159,12 +189,12 @@ class PredictMethods:
             given = self.columns_.get(key) if given is None else given
             if given is None:
                 raise InputError(f"{key} is not given, and no column of that role was named in fit.")
-            if isinstance(given, str) and given not in frame.columns:
-                raise InputError(f"there is no column {given!r}; the columns are {', '.join(map(str, frame.columns))}.")
+            if isinstance(given, str):
+                check_known(given, list(frame.columns), what="column")
             parts[key] = np.asarray(frame[given] if isinstance(given, str) else given)
             require_rows(len(frame), key, len(parts[key]))
         ends = Outcome.from_arrays(parts["time"], np.zeros(len(frame), dtype=bool), parts["entry"])
-        return path_survival(predictor, X, times, parts["id"], ends.entry, ends.time)
+        return predictor.path_survival(X, times, parts["id"], ends.entry, ends.time)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return a risk score, the expected cumulative hazard at the last training time: higher is worse."""

@@ -11,14 +11,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from neuralsurv.arguments import one_of, whole_number
-from neuralsurv.data.features import Encoding
 from neuralsurv.data.missing_codes import warn_of_codes
 from neuralsurv.data.stream.batches import open_source
-from neuralsurv.data.stream.survey import Survey
-from neuralsurv.data.stream.time_counts import event_quartiles
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.base import SurvivalEstimator
-from neuralsurv.estimator.fitted import Fitted, thinned
 from neuralsurv.files.checkpoint import Checkpoint, fingerprint
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.stream.fit import StreamedModes, StreamFitter
@@ -27,6 +23,7 @@ from neuralsurv.inference.stream.plan import StreamSettings
 from neuralsurv.inference.stream.processes import join_processes
 from neuralsurv.inference.stream.snapshots import SnapshotStore
 from neuralsurv.memory import explained
+from neuralsurv.posterior.fitted import Fitted
 
 SHARDS = ("shared", "own")
 _SECONDS = 60.0
@@ -185,7 +182,9 @@ class StreamedEstimator(SurvivalEstimator):
                     fitter = StreamFitter(rows, survey, width, plan, seed, processes, store, self.verbose, label)
                     fits.append(fitter.fit(settings))
         result = StreamedModes(tuple(fits), survey.weighted_events)
-        self.fitted_ = _fitted(result, survey, encoding, roles, int(seeds[1]))
+        # φ is fixed, so the posterior is the prior.
+        found = (result.posterior, fits[0].posterior.phi, result.trace, result.diagnose())
+        self.fitted_ = Fitted.of(survey, encoding, *found, roles=roles.names, named=True, draw_seed=int(seeds[1]))
         self.fitted_.diagnostics.warn(stacklevel=2)
         return self
 
@@ -211,26 +210,3 @@ def _check_checkpoint(seconds: float | None, checkpoint: object | None, random_s
 def _mode_seeds(seed: int, modes: int) -> list[int]:
     """Return the seed of the fit around each mode; the first does not depend on how many there are."""
     return [seed, *map(int, np.random.default_rng([seed, 1]).integers(2**31 - 1, size=modes - 1))]
-
-
-def _fitted(result: StreamedModes, survey: Survey, encoding: Encoding, roles: OutcomeColumns, draw_seed: int) -> Fitted:
-    return Fitted(
-        posterior=result.posterior,
-        # φ is fixed, so the posterior is the prior.
-        phi_prior=result.fits[0].posterior.phi,
-        encoding=encoding,
-        time_scale=survey.last_time,
-        times=thinned(survey.times.time),
-        event_quartiles=event_quartiles(survey.event_times),
-        trace=result.trace,
-        diagnostics=result.diagnose(),
-        training={
-            "rows": survey.rows,
-            "events": survey.events,
-            "truncated": survey.truncated,
-            "weighted_events": survey.weighted_events,
-        },
-        roles=roles.names,
-        named=True,
-        draw_seed=draw_seed,
-    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 
-from neuralsurv.estimator.fitted import Fitted
 from neuralsurv.names import counted, printable
+from neuralsurv.posterior.fitted import Fitted
 
 
 @dataclass(frozen=True)

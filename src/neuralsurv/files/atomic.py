@@ -63,7 +63,7 @@ def held_name(target: Path) -> Iterator[bool]:
             yield True
             return
         try:
-            locked = _try_lock(descriptor)
+            locked = _locked(descriptor)
             if locked is False:
                 yield False
                 return
@@ -89,13 +89,16 @@ def _opened_lock(path: Path) -> int | None:
         return None
 
 
-def _try_lock(descriptor: int) -> bool | None:
-    """Lock a file and return whether that worked, or None where there are no locks."""
+def _locked(file: int | BinaryIO, *, wait: bool = False) -> bool | None:
+    """Lock a file; return False if another process has it, and None where there are no locks."""
+    if fcntl is None:
+        return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:
+        # Some network file systems have no locks.
         return None
     return True
 
@@ -123,7 +126,7 @@ def partial_file(folder: Path, *, private: bool = False) -> Iterator[tuple[Path,
                 if private and hasattr(os, "fchmod"):
                     os.fchmod(file.fileno(), 0o600)
                 # Before it was locked, another process may have found the file and removed it; then try again.
-                ours = not _lock(file) or os.fstat(file.fileno()).st_nlink > 0
+                ours = not _locked(file, wait=True) or os.fstat(file.fileno()).st_nlink > 0
                 if ours:
                     yield path, file
             finally:
@@ -185,27 +188,9 @@ def _take_free_name(path: Path, target: Path) -> None:
 
 def remove_abandoned(folder: Path) -> None:
     """Remove the partial files and reserved names of processes that have ended."""
-    if fcntl is None:
-        return
     with contextlib.suppress(OSError):
-        for name in os.listdir(folder):
-            if _NAME.fullmatch(name):
-                _remove_unlocked(folder / name)
-
-
-def _lock(file: BinaryIO) -> bool:
-    """Lock a file and return whether that worked; some network file systems have no locks."""
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:
-        return False
-    return True
-
-
-def _remove_unlocked(path: Path) -> None:
-    """Remove a file that no process has locked; where locks do not work, leave it."""
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(path)
+        for name in filter(_NAME.fullmatch, os.listdir(folder)):
+            # Where locks do not work, the file is left.
+            with contextlib.suppress(OSError), open(folder / name, "rb") as file:
+                if _locked(file):
+                    os.unlink(folder / name)

@@ -166,13 +166,6 @@ def dominance_sums(rank: np.ndarray, weight: np.ndarray, prefix: np.ndarray, lim
     Ranks are taken apart bit by bit from the highest, everything with a 0 moved before everything with a 1 (a wavelet
     matrix). A query follows its limit's bits: where that is 1, what has a 0 in its range is below the limit. There are
     log2(n) rounds of a few array operations over all rows and all queries at once.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rank, weight = np.array([2, 0, 1, 3]), np.ones(4)
-    >>> dominance_sums(rank, weight, prefix=np.array([2, 4]), limit=np.array([2, 3])).tolist()
-    [1.0, 3.0]
     """
     top = max(int(rank.max(initial=0)), int(limit.max(initial=0)))
     low, high = np.zeros_like(prefix), prefix

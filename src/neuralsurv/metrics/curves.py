@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from neuralsurv.arguments import flat_times
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
@@ -144,12 +145,7 @@ def as_floats(values: Any, name: str) -> np.ndarray:
 
 def check_grid(times: Any) -> np.ndarray:
     """Return the times of a grid as an array, or refuse them."""
-    grid = as_floats(times, "times")
-    if grid.ndim != 1 or len(grid) == 0:
-        raise InputError(f"times has shape {grid.shape}; give one or more times in a flat list.")
-    bad = ~np.isfinite(grid) | (grid < 0)
-    if bad.any():
-        raise InputError(f"times holds {grid[bad][0]:g}; every time must be a finite number of at least 0.")
+    grid = flat_times(as_floats(times, "times"))
     stuck = np.flatnonzero(np.diff(grid) <= 0)
     if len(stuck):
         raise InputError(

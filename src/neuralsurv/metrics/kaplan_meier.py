@@ -51,13 +51,6 @@ def survival_curve(outcome: Outcome) -> KaplanMeierCurve:
 
     Weights count as repeated rows. A row is at risk after its entry and up to and including its time: somebody who
     enters at the time of an event is not at risk of it, and somebody who is censored then still is.
-
-    Examples
-    --------
-    >>> from neuralsurv.data.outcome import Outcome
-    >>> curve = survival_curve(Outcome.from_arrays([1, 2, 2, 3], [1, 1, 0, 0]))
-    >>> curve.survival.tolist()
-    [0.75, 0.5]
     """
     return _curve(outcome, outcome.event, leaves_first=False)
 
@@ -67,15 +60,6 @@ def censoring_curve(outcome: Outcome) -> KaplanMeierCurve:
 
     Where events and censorings share a time the events come first: a person who has the event can no longer be
     censored, and has left the risk set. This is what makes S(t) G(t) the share still under observation after t.
-
-    Examples
-    --------
-    >>> from neuralsurv.data.outcome import Outcome
-    >>> curve = censoring_curve(Outcome.from_arrays([1, 2, 2, 3], [1, 1, 0, 0]))
-    >>> curve.times.tolist(), curve.survival.tolist()
-    ([2.0, 3.0], [0.5, 0.0])
-    >>> curve.before(2.0).item()
-    1.0
     """
     return _curve(outcome, ~outcome.event, leaves_first=True)
 

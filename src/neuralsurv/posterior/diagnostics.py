@@ -111,14 +111,9 @@ class Diagnostics:
             warnings.warn(concern.text, WARNINGS[concern.kind], stacklevel=stacklevel + 1)
 
     def with_check(self, checked: Mapping[str, float], *, worst: float) -> Diagnostics:
-        """Return the diagnostics with what importance weights say of the posterior.
+        """Return the diagnostics with what importance weights say of the posterior, as in `importance`, if anything.
 
-        Parameters
-        ----------
-        checked : mapping
-            ``k_hat`` and ``effective``, as in `importance`; may be empty.
-        worst : float
-            The k-hat above which a Python warning is raised as well.
+        A Python warning is raised as well where k-hat is above `worst`.
         """
         k_hat = checked.get("k_hat", 0.0)
         if k_hat <= HIGHEST_K_HAT:

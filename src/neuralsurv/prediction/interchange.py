@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from neuralsurv.data.outcome import Outcome
+from neuralsurv.data.table import require_rows
 from neuralsurv.errors import InputError
-from neuralsurv.names import counted
 from neuralsurv.posterior.gaussian import Draws
 from neuralsurv.prediction.missing_values import over_imputations
 from neuralsurv.prediction.predictor import Predictor
@@ -27,8 +27,7 @@ def inference_data(predictor: Predictor, X: Any, outcome: Outcome) -> Any:
     except ImportError as error:
         raise InputError("to_inference_data needs arviz-base: pip install 'neuralsurv[arviz]'.") from error
     x = predictor.encode(X)
-    if len(x) != len(outcome):
-        raise InputError(f"X has {counted(len(x), 'row')} but y has {len(outcome)}; both need one for each row.")
+    require_rows(len(x), "y", len(outcome))
     draws = predictor.draws()
     entry, time = predictor.scaled(outcome.entry), predictor.scaled(outcome.time)
     event = torch.from_numpy(outcome.event)

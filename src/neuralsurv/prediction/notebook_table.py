@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from neuralsurv.names import printable
+from neuralsurv.names import counted, printable
 
 if TYPE_CHECKING:
     from neuralsurv.prediction.prediction import Prediction
@@ -19,26 +19,16 @@ _MOST_COLUMNS = 6
 
 
 def in_words(prediction: Prediction) -> str:
-    """Return what is predicted, for how many people and times, and from how many draws.
-
-    Examples
-    --------
-    >>> import numpy as np, pandas as pd
-    >>> from neuralsurv.prediction.prediction import Prediction
-    >>> draws, times = np.ones((50, 2, 3)), pd.Index([1.0, 5.0, 9.0], name="time")
-    >>> Prediction("survival", pd.Index(["a", "b"]), times, np.zeros(3, dtype=bool), 50, lambda: iter([draws]))
-    <Prediction: survival of 2 people at 3 times (1 to 9), 50 draws>
-    """
-    words = f"{prediction.name} of {_counted(len(prediction.index), 'person', 'people')}"
+    """Return what is predicted, for how many people and times, and from how many draws."""
+    words = f"{prediction.name} of {counted(len(prediction.index), 'person', 'people', form=',')}"
     columns = prediction.columns
     if columns is not None:
-        count = len(columns)
         named = "" if columns.name in (None, "time") else f" of {columns.name}"
-        words += f" at {_counted(count, 'value', 'values') if named else _counted(count, 'time', 'times')}{named}"
+        words += f" at {counted(len(columns), 'value' if named else 'time', form=',')}{named}"
         if pd.api.types.is_numeric_dtype(columns):
             low, high = f"{columns.min():g}", f"{columns.max():g}"
             words += f" ({low})" if low == high else f" ({low} to {high})"
-    return printable(f"{words}, {_counted(prediction.count, 'draw', 'draws')}")
+    return printable(f"{words}, {counted(prediction.count, 'draw', form=',')}")
 
 
 def html_table(prediction: Prediction, level: float = 0.9) -> str:
@@ -77,7 +67,3 @@ def _cell(mean: float, lower: float, upper: float) -> str:
 
 def _label(value: Any) -> str:
     return f"{value:g}" if np.issubdtype(type(value), np.number) else str(value)
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"

@@ -14,7 +14,6 @@ from neuralsurv.errors import InputError
 from neuralsurv.memory import require
 from neuralsurv.names import counted
 from neuralsurv.posterior.gaussian import people_blocks
-from neuralsurv.prediction.draw_summaries import SUMMARIES, quantile
 from neuralsurv.prediction.notebook_table import html_table, in_words
 
 # A cube of draws up to this many numbers (128 MiB) is kept after its first use; a larger one is recomputed, block by
@@ -155,7 +154,7 @@ class Prediction:
             for block in self._iterate():
                 last = first + block.shape[1]
                 for key, table in new.items():
-                    table[first:last] = quantile(block, key) if isinstance(key, float) else SUMMARIES[key](block)
+                    table[first:last] = _quantile(block, key) if isinstance(key, float) else _SUMMARIES[key](block)
                 first = last
             self._kept.update(new)
 
@@ -261,16 +260,6 @@ class Prediction:
         return plot_prediction(self, level=level, ax=ax, **options)
 
 
-@dataclass(frozen=True)
-class _StoredDraws:
-    """Draws that exist already, as the function that would compute them."""
-
-    cube: np.ndarray
-
-    def __call__(self) -> Iterator[np.ndarray]:
-        yield self.cube
-
-
 def _from_draws(
     name: str,
     index: pd.Index,
@@ -280,7 +269,7 @@ def _from_draws(
     filled: tuple[tuple[str, ...], ...] = (),
 ) -> Prediction:
     """Return the prediction of these draws."""
-    found = Prediction(name, index, columns, extrapolated, len(cube), _StoredDraws(cube), filled)
+    found = Prediction(name, index, columns, extrapolated, len(cube), lambda: iter([cube]), filled)
     cube.flags.writeable = False
     found._kept["draws"] = cube
     return found
@@ -324,3 +313,35 @@ def _ends(level: float) -> tuple[float, float]:
 
 def _name(index: pd.Index, default: str) -> Any:
     return default if index.name is None else index.name
+
+
+def _spread(block: np.ndarray) -> np.ndarray:
+    """Return the standard deviation over the draws; infinite where some draws are."""
+    infinite = np.isinf(block).any(axis=0)
+    finite = np.where(infinite, 0.0, block)
+    # Moving the exponents changes no digit, and keeps squares of huge and of tiny numbers in range.
+    exponent = np.frexp(np.abs(finite).max(axis=0, initial=0.0))[1]
+    return np.asarray(np.where(infinite, np.inf, np.ldexp(np.ldexp(finite, -exponent).std(axis=0), exponent)))
+
+
+def _quantile(block: np.ndarray, probability: float) -> np.ndarray:
+    """Return a quantile over the draws; between a finite and an infinite draw, the finite one."""
+    infinite = np.isinf(block).any(axis=0)
+    if not infinite.any():
+        return np.asarray(np.quantile(block, probability, axis=0))
+    result = np.quantile(np.where(infinite, 0.0, block), probability, axis=0)
+    draws = block[:, infinite]
+    unreached = np.isinf(np.quantile(draws, probability, axis=0, method="lower"))
+    # The next draw after the largest finite one is infinite; with that one in its place the mean of both is finite.
+    largest = np.max(draws, axis=0, initial=-np.inf, where=np.isfinite(draws))
+    capped = np.quantile(np.minimum(draws, np.where(np.isfinite(largest), largest, 0.0)), probability, axis=0)
+    result[infinite] = np.where(unreached, np.inf, capped)
+    return np.asarray(result)
+
+
+# Summaries by name: from draws of shape (S, n, k) to values of shape (n, k).
+_SUMMARIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "mean": lambda block: np.asarray(block.mean(axis=0)),
+    "std": _spread,
+    "unreached": lambda block: np.asarray(np.isinf(block).mean(axis=0)),
+}

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from neuralsurv.arguments import flat_times
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.frames import as_frame
+from neuralsurv.data.table import check_episodes
 from neuralsurv.errors import InputError, NotFiniteError
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.memory import require
 from neuralsurv.model.functionals import invert, level_at, restricted_mean
 from neuralsurv.names import counted
+from neuralsurv.posterior.fitted import Fitted
 from neuralsurv.posterior.gaussian import Draws, Posterior, people_blocks
-from neuralsurv.prediction.missing_values import over_imputations, union_by_person
+from neuralsurv.prediction.missing_values import over_imputations, union, union_by_person
 from neuralsurv.prediction.prediction import Prediction
-from neuralsurv.prediction.requested_times import check_given, check_horizon, check_times
 from neuralsurv.progress import bar
 
 # Quantiles, restricted means and event times are read off a curve of this many steps.
@@ -33,26 +35,6 @@ _FARTHEST = 1e9
 # From draws, encoded rows of a block of people and its slice to values; the second one also takes scaled times.
 Compute = Callable[[Draws, Tensor, slice], Tensor]
 AlongTimes = Callable[[Draws, Tensor, Tensor, slice], Tensor]
-
-
-class FittedModel(Protocol):
-    """What a predictor needs of a fitted model; the ``fitted_`` of an estimator has it."""
-
-    @property
-    def posterior(self) -> Posterior:
-        """The posterior, in scaled time."""
-
-    @property
-    def encoding(self) -> Encoding:
-        """How covariates become numbers."""
-
-    @property
-    def time_scale(self) -> float:
-        """The largest training time, in the user's unit."""
-
-    @property
-    def draw_seed(self) -> int:
-        """Seed of the joint draws."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +78,7 @@ class Predictor:
     cached_draws: Draws | None = None
 
     @classmethod
-    def from_fitted(cls, fitted: FittedModel, draws: int = 1000, verbose: bool | str | int = False) -> Self:
+    def from_fitted(cls, fitted: Fitted, draws: int = 1000, verbose: bool | str | int = False) -> Self:
         """Return the predictor of a fitted model, ``model.fitted_``, with this many joint draws."""
         return cls(fitted.posterior, fitted.encoding, fitted.time_scale, draws, fitted.draw_seed, verbose)
 
@@ -330,6 +312,37 @@ class Predictor:
 
         return self.along("difference of survival", X_a, times, difference, other=x_b)
 
+    def path_survival(self, X: Any, times: Any, subject: Any, entry: np.ndarray, time: np.ndarray) -> Prediction:
+        """Predict survival along the episodes of subjects, given that they are event-free at the start of the first.
+
+        The episodes of a subject must follow each other without a gap, up to the last of the times or further.
+        """
+        values = check_times(times)
+        codes, people = pd.factorize(check_episodes(subject, entry, time, None), sort=False)
+        episodes = np.split(np.lexsort((entry, codes)), np.cumsum(np.bincount(codes))[:-1])
+        for name, rows in zip(people.tolist(), episodes, strict=True):
+            _check_path(name, entry[rows], time[rows], values)
+        x = self.encode(X)
+        width = len(values)
+
+        def blocks() -> Iterator[np.ndarray]:
+            draws = self.draws()
+            for rows in episodes:
+                total = torch.zeros(self.count, width, dtype=torch.float64)
+                for row in rows:
+                    ends = np.clip(values, entry[row], time[row])
+                    order = np.argsort(ends, kind="stable")
+                    edges = self.scaled(np.concatenate([entry[row : row + 1], ends[order]]))
+                    curve = self.cumulative(draws, edges, x[row : row + 1])[:, 0]
+                    total += (curve[:, 1:] - curve[:, :1])[:, np.argsort(order, kind="stable")]
+                yield torch.exp(-total).numpy()[:, None, :]
+
+        index = pd.Index(people, name="id")
+        columns = pd.Index(values, name="time")
+        by_episode = self.encoding.filled(x.numpy())
+        filled = tuple(union(*(by_episode[row] for row in rows)) for rows in episodes) if by_episode else ()
+        return Prediction("survival", index, columns, values > self.time_scale, self.count, blocks, filled)
+
     def cumulative(self, draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
         """Cumulative hazard of a block, shape (S, n, T)."""
         return over_imputations(
@@ -356,4 +369,52 @@ def _refuse_nan(values: Tensor, name: str) -> None:
         raise NotFiniteError(
             f"{name} became NaN: numbers of the model or of these people are too extreme to be computed with. Look for "
             "covariates far from the training rows, or for a damaged model."
+        )
+
+
+def check_times(times: Any) -> np.ndarray:
+    """Return times as a flat float array; raise InputError if they are not valid."""
+    try:
+        values = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"times cannot be read as numbers: {error}; give one or more times in a flat list.") from error
+    return flat_times(values)
+
+
+def check_given(given: Any) -> float:
+    """Return the time that people are known to have reached; raise InputError if it is not valid."""
+    alive = _number(given)
+    if not 0 <= alive < np.inf:
+        raise InputError(f"given={given!r} must be one finite time of at least 0, the same for everybody.")
+    return alive
+
+
+def check_horizon(horizon: Any) -> float:
+    """Return the horizon as a number; raise InputError if it is not valid."""
+    limit = _number(horizon)
+    if not 0 < limit < np.inf:
+        raise InputError(f"horizon={horizon!r} must be a positive, finite time.")
+    return limit
+
+
+def _number(value: Any) -> float:
+    """Return a value as a number, or NaN if it is not one."""
+    try:
+        return float(value) if np.ndim(value) == 0 else np.nan
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
+
+
+def _check_path(name: Any, entry: np.ndarray, time: np.ndarray, values: np.ndarray) -> None:
+    """Refuse a subject whose episodes, in order, leave a gap or end before the last requested time."""
+    gaps = entry[1:] != time[:-1]
+    if gaps.any():
+        raise InputError(
+            f"the path of subject {name!r} has a gap after time {time[:-1][gaps][0]:g}; its episodes must "
+            "follow each other."
+        )
+    if values.max() > time[-1]:
+        raise InputError(
+            f"times go up to {values.max():g}, but the path of subject {name!r} ends at {time[-1]:g}; "
+            "extend its last episode or ask for earlier times."
         )

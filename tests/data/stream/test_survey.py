@@ -4,13 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from neuralsurv.data import columns
+from neuralsurv.data.columns import ColumnFacts, read_column
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.stream import survey
-from neuralsurv.data.stream.survey import ColumnFacts, MomentAccumulator, SurveyAccumulator, nothing_seen
+from neuralsurv.data.stream.survey import MomentAccumulator, SurveyAccumulator, TimeCounts, nothing_seen
 from neuralsurv.errors import InputError
 
 ROWS = 300
+RANDOM = np.random.default_rng(0)
+TIME, WEIGHT = RANDOM.exponential(size=3000), RANDOM.uniform(size=3000)
 
 
 def cohort():
@@ -90,7 +94,8 @@ def test_a_part_without_a_value_says_nothing_of_the_kind():
 
 
 def facts(values, name="x"):
-    return ColumnFacts.of(pd.Series(values), name)
+    series = pd.Series(values)
+    return ColumnFacts.of(series, read_column(series, name), name)
 
 
 def test_columns_that_no_model_can_use_are_refused():
@@ -109,7 +114,7 @@ def test_batches_that_do_not_fit_together_are_refused(monkeypatch):
         facts([1.0, 2.0]) + facts(["a"])
     with pytest.raises(InputError, match="'x' and 'y' are at the same place"):
         facts([1.0]) + facts([1.0], "y")
-    monkeypatch.setattr(survey, "_MOST_LEVELS", 3)
+    monkeypatch.setattr(columns, "_MOST_LEVELS", 3)
     with pytest.raises(InputError, match="column 'x' has more than 3 different values"):
         facts(["a", "b"]) + facts(["c", "d"])
     one = Outcome.from_arrays([1.0], [1])
@@ -137,3 +142,51 @@ def test_cohorts_from_which_nothing_can_be_learned_are_refused(event, weight, me
         accumulator.add(pd.DataFrame({"x": np.arange(len(event))}), outcome)
     with pytest.raises(InputError, match=message):
         accumulator.finish().check_fittable()
+
+
+def in_parts(order, parts):
+    return sum(
+        (TimeCounts.of(TIME[part], WEIGHT[part]) for part in np.array_split(order, parts)),
+        TimeCounts(np.empty(0), np.empty(0)),
+    )
+
+
+@pytest.mark.parametrize("most", [10_000, 500])
+def test_parts_add_up_to_the_whole_in_any_order(most, monkeypatch):
+    monkeypatch.setattr(survey, "_MOST_EXACT", most)
+    whole = TimeCounts.of(TIME, WEIGHT)
+    assert whole.rounded == (most < 3000)
+    for parts in (2, 7):
+        found = in_parts(np.random.default_rng(parts).permutation(3000), parts)
+        np.testing.assert_array_equal(found.time, whole.time)
+        np.testing.assert_allclose(found.weight, whole.weight, rtol=1e-12)
+        assert found.rounded == whole.rounded
+
+
+def test_quantiles_are_times_up_to_which_a_share_of_the_weight_lies():
+    counts = TimeCounts.of(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 1.0, 1.0, 1.0]))
+    assert counts.quantiles((0.25, 0.5, 0.75)).tolist() == [1, 2, 3]
+    heavy = TimeCounts.of(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 6.0]))
+    assert heavy.quantiles((0.25, 0.5, 0.75)).tolist() == [2, 3, 3]
+    repeated = TimeCounts.of(np.repeat([1.0, 2.0, 3.0], [1, 1, 6]), np.ones(8))
+    assert repeated.quantiles((0.25, 0.5, 0.75)).tolist() == [2, 3, 3]
+
+
+@pytest.mark.parametrize(("most", "relative"), [(10_000, 0.0), (500, 2.0**-16)])
+def test_weight_up_to_a_time(most, relative, monkeypatch):
+    monkeypatch.setattr(survey, "_MOST_EXACT", most)
+    counts = TimeCounts.of(TIME, WEIGHT)
+    at = np.array([0.0, TIME[5], 0.3, 1.0, 100.0])
+    low, high = ([WEIGHT[t * factor >= TIME].sum() for t in at] for factor in (1 - relative, 1 + relative))
+    found = counts.up_to(at)
+    assert (found >= np.array(low) - 1e-9).all()
+    assert (found <= np.array(high) + 1e-9).all()
+
+
+def test_memory_is_bounded_however_many_times_there_are():
+    times = np.random.default_rng(1).uniform(1, 4, size=400_000)
+    counts = TimeCounts.of(times, np.ones(len(times)))
+    # Two powers of two, with 2**15 places each.
+    assert counts.rounded
+    assert len(counts.time) <= 2 * 2**15 + 1
+    assert counts.weight.sum() == len(times)

@@ -107,12 +107,7 @@ def open_parquet(
 ) -> ParquetSource:
     """Return the source behind Parquet files, folders of them or patterns.
 
-    Parameters
-    ----------
-    paths : path
-        The files, folders or patterns.
-    asked, instead : str
-        For a file in another format: what reads only Parquet, and what else to do with the file.
+    For a message on another format: what was `asked` and reads only Parquet, and what to do `instead` with the file.
     """
     files = tuple(file for path in paths for file in _files(os.fspath(path)))
     for name in files:
@@ -125,14 +120,6 @@ def open_source(data: Any) -> Source:
 
     The data are a Parquet file, a folder of them, a pattern such as ``"folder/*.parquet"``, or a list of these; or
     batches of rows that can be read more than once; or a function without arguments that returns such batches.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from neuralsurv.data.stream.batches import open_source
-    >>> source = open_source([pd.DataFrame({"x": [1, 2]}), pd.DataFrame({"x": [3]})])
-    >>> [len(chunk.frame) for chunk in source.chunks(lambda number: True)]
-    [2, 1]
     """
     if isinstance(data, str | os.PathLike):
         return open_parquet(data)
@@ -239,17 +226,7 @@ def _numbered(frames: Iterable[pd.DataFrame], first: int, mine: Mine, place: str
 
 @dataclass(frozen=True)
 class RowDigest:
-    """A digest of rows that adds up over chunks and processes, to check that every pass sees the same ones.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from neuralsurv.data.stream.batches import RowDigest
-    >>> table = pd.DataFrame({"x": [1, 2, 3]})
-    >>> one, other = RowDigest.of(table, 0), RowDigest.of(table[::-1], 0)
-    >>> one.content == other.content, one.order == other.order
-    (True, False)
-    """
+    """A digest of rows that adds up over chunks and processes, to check that every pass sees the same ones."""
 
     rows: int = 0
     content: int = 0  # sum of a digest of every row, modulo 2⁶⁴: the same for the same rows in any order

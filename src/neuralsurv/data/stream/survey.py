@@ -7,119 +7,77 @@ spreads, for which a row counts as often as it was at risk at an event. The resu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from neuralsurv.data.column_moments import bounded_spread, events_at_rarer, scale_of
-from neuralsurv.data.columns import Column, in_order_of, kind_of, read_column, refuse_identifier, refuse_uninformative
+from neuralsurv.data.cohort import coarse
+from neuralsurv.data.column_moments import center_and_scale
+from neuralsurv.data.columns import ColumnFacts, kind_of, read_column
 from neuralsurv.data.features import Encoding, refuse_repeated
-from neuralsurv.data.missing_codes import CodeCounts, MissingCode
-from neuralsurv.data.outcome import Outcome
-from neuralsurv.data.stream.time_counts import TimeCounts
+from neuralsurv.data.missing_codes import MissingCode
+from neuralsurv.data.outcome import Outcome, check_fittable
 from neuralsurv.errors import InputError
 from neuralsurv.names import counted
 
-# A category with more levels than this would not fit a model, nor the memory.
-_MOST_LEVELS = 10_000
-_NO_CODES = CodeCounts()
-_NO_TIMES = TimeCounts(np.empty(0), np.empty(0))
 # Times are counted in batches of this many.
 _COUNTED_AT_ONCE = 500_000
+_MOST_EXACT = 2**17
+_DIGITS = 16
 
 
 @dataclass(frozen=True)
-class ColumnFacts:
-    """Summary of one covariate over the rows so far."""
+class TimeCounts:
+    """Weights of times, in bounded memory.
 
-    name: str
-    kind: str = ""  # "number" or "category"; empty if there is no value yet
-    # Smallest and largest number.
-    low: float = np.inf
-    high: float = -np.inf
-    levels: tuple[str, ...] = ()  # different labels, sorted, so that they do not depend on how the rows are divided
-    # The order of the levels in the table; None if there is none, or if it differs between chunks.
-    order: tuple[str, ...] | None = None
-    # Rows with and without a value.
-    present: int = 0
-    missing: int = 0
-    whole: bool = True  # whether all numbers so far are whole
-    codes: CodeCounts = _NO_CODES  # numbers that could be codes for missing values
+    Up to 131,072 different times are kept as they are. If there are more, all are rounded to 16 binary digits (a
+    relative 8e-6), so that even times over ten powers of two take at most some megabytes. Whether they are rounded, and
+    what to, depends on the times alone and not on their order, so counts of parts of the rows can be added up.
+    """
+
+    time: np.ndarray  # different times, increasing, shape (k,)
+    weight: np.ndarray  # weight of each, shape (k,)
+    rounded: bool = False  # whether the times have been rounded
 
     @classmethod
-    def of(cls, series: pd.Series, name: str) -> ColumnFacts:
-        """Look at the values of one chunk."""
-        values = read_column(series, name)
-        if kind_of(values) == "array":
-            raise InputError(
-                f"column {name!r} holds a list or an array in each of its cells, of shape {np.shape(series.iloc[0])}; "
-                "give every number a column of its own, or leave this one out (features=…)."
-            )
-        gone = np.asarray(pd.isna(values))
-        present = values[~gone]
-        facts = cls(name, present=len(present), missing=int(gone.sum()))
-        if len(present) == 0:
-            return facts
-        if kind_of(values) == "number":
-            whole = bool((present == np.floor(present)).all())
-            low, high = float(present.min()), float(present.max())
-            return replace(facts, kind="number", low=low, high=high, whole=whole, codes=CodeCounts.of(series))
-        order = tuple(map(str, series.cat.categories)) if isinstance(series.dtype, pd.CategoricalDtype) else None
-        return replace(facts, kind="category", levels=tuple(sorted(set(present.tolist()))), order=order)
+    def of(cls, time: np.ndarray, weight: np.ndarray) -> TimeCounts:
+        """Count times."""
+        return _limited(*_counted(time, weight), rounded=False)
 
-    def __add__(self, other: ColumnFacts) -> ColumnFacts:
-        """Return the summary of both parts."""
-        if self.name != other.name:
-            raise InputError(
-                f"the batches have different columns: {self.name!r} and {other.name!r} are at the same place; give "
-                "every batch the same columns in the same order."
-            )
-        if self.kind and other.kind and self.kind != other.kind:
-            raise InputError(
-                f"column {self.name!r} is a {self.kind} in one batch and a {other.kind} in another; give it one type."
-            )
-        levels = tuple(sorted({*self.levels, *other.levels}))
-        if len(levels) > _MOST_LEVELS:
-            raise InputError(
-                f"column {self.name!r} has more than {_MOST_LEVELS} different values and looks like an identifier; "
-                "drop it, or turn it into numbers."
-            )
-        if not self.kind or not other.kind:
-            order = self.order if self.kind else other.order
-        else:
-            order = self.order if self.order == other.order else None
-        return ColumnFacts(
-            self.name,
-            self.kind or other.kind,
-            min(self.low, other.low),
-            max(self.high, other.high),
-            levels,
-            order,
-            self.present + other.present,
-            self.missing + other.missing,
-            self.whole and other.whole,
-            self.codes + other.codes,
-        )
+    def __add__(self, other: TimeCounts) -> TimeCounts:
+        """Return the counts of both."""
+        rounded = self.rounded or other.rounded
+        time, weight = np.concatenate([self.time, other.time]), np.concatenate([self.weight, other.weight])
+        return _limited(*_counted(coarse(time, _DIGITS) if rounded else time, weight), rounded=rounded)
 
-    def column(self) -> Column:
-        """Return how the column is encoded, by the rules and with the messages of the in-memory encoding."""
-        rows = self.present + self.missing
-        values: list[Any] = [self.low, self.high] if self.kind == "number" else list(self.levels)
-        refuse_uninformative(self.name, self.kind, values, self.present, rows)
-        if self.kind == "number":
-            return Column(self.name, "number", (), self.missing > 0, self.low, self.high, self.whole)
-        if self.order is not None:
-            values = in_order_of(self.order, self.levels)
-        refuse_identifier(self.name, len(values), rows)
-        return Column(self.name, "category", tuple(values), self.missing > 0)
+    def up_to(self, time: np.ndarray) -> np.ndarray:
+        """Return the weight of all times that are not after each of the given ones."""
+        cumulative = np.concatenate([[0.0], np.cumsum(self.weight)])
+        at = coarse(time, _DIGITS) if self.rounded else time
+        return np.asarray(cumulative[np.searchsorted(self.time, at, side="right")])
 
-    def ranges(self) -> list[tuple[float, float]]:
-        """Return the range of each encoded column; indicators run from 0 to 1."""
-        column = self.column()
-        own = [(self.low, self.high)] if self.kind == "number" else [(0.0, 1.0)] * len(column.shown)
-        return [*own, (0.0, 1.0)] if column.has_missing else own
+    def quantiles(self, shares: Sequence[float]) -> np.ndarray:
+        """Return, for each share, the first time up to which at least that share of the weight lies."""
+        cumulative = np.cumsum(self.weight)
+        # A sum that rounding puts just below a share reaches it.
+        wanted = np.asarray(shares) * cumulative[-1] * (1 - 1e-12)
+        return np.asarray(self.time[np.searchsorted(cumulative, wanted)])
+
+
+def _counted(time: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    distinct, which = np.unique(time, return_inverse=True)
+    return distinct, np.bincount(which.reshape(-1), weights=weight, minlength=len(distinct)).astype(np.float64)
+
+
+def _limited(time: np.ndarray, weight: np.ndarray, *, rounded: bool) -> TimeCounts:
+    if rounded or len(time) <= _MOST_EXACT:
+        return TimeCounts(time, weight, rounded)
+    return TimeCounts(*_counted(coarse(time, _DIGITS), weight), rounded=True)
+
+
+_NO_TIMES = TimeCounts(np.empty(0), np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -139,6 +97,24 @@ class Survey:
     event_times: TimeCounts
     times: TimeCounts
     columns: tuple[ColumnFacts, ...]
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Survey:
+        """Survey the outcome of some rows; of those with a weight of zero it has only the number."""
+        there = outcome.select(outcome.weight > 0)
+        event_time, event_weight = there.time[there.event], there.weight[there.event]
+        return cls(
+            len(there),
+            len(event_time),
+            int((there.entry > 0).sum()),
+            len(outcome) - len(there),
+            float(event_weight.sum()),
+            float((there.weight * (there.time - there.entry)).sum()),
+            float(there.time.max(initial=0.0)),
+            TimeCounts.of(event_time, event_weight),
+            TimeCounts(*np.unique(there.time, return_counts=True)),
+            (),
+        )
 
     def __add__(self, other: Survey) -> Survey:
         """Return the summary of both parts."""
@@ -167,17 +143,7 @@ class Survey:
 
     def check_fittable(self) -> None:
         """Refuse a cohort from which no hazard can be learned."""
-        if self.rows + self.weightless == 0:
-            raise InputError("there are no rows to fit.")
-        if self.rows == 0:
-            raise InputError(f"every one of the {self.weightless} rows has a weight of zero; there is nothing to fit.")
-        if self.rows == 1:
-            raise InputError("there is only 1 row (n_samples=1); a survival model needs at least 2.")
-        if self.events == 0:
-            raise InputError(
-                f"none of the {self.rows} rows has an event: a hazard cannot be learned. Check that the event column "
-                "codes the event as 1, and censoring as 0."
-            )
+        check_fittable(self.rows, self.events, self.weightless)
 
 
 def nothing_seen() -> Survey:
@@ -194,28 +160,19 @@ class SurveyAccumulator:
 
     def add(self, covariates: pd.DataFrame, outcome: Outcome) -> None:
         """Add the rows of one chunk."""
+        # Times are counted in larger batches.
+        found = replace(Survey.of(outcome), event_times=_NO_TIMES, times=_NO_TIMES)
         present = outcome.weight > 0
-        absent = int((~present).sum())
         outcome, covariates = outcome.select(present), covariates[present]
-        if len(outcome) == 0:
-            self._found += replace(nothing_seen(), weightless=absent)
-            return
         names = [str(name) for name in covariates.columns]
+        if len(outcome) == 0:
+            self._found += found
+            return
         if not names:
             raise InputError("no column is left for the covariates; a minimum of 1 is required.")
         refuse_repeated(names, names)
-        self._found += Survey(
-            len(outcome),
-            int(outcome.event.sum()),
-            int((outcome.entry > 0).sum()),
-            absent,
-            float(outcome.weight[outcome.event].sum()),
-            float((outcome.weight * (outcome.time - outcome.entry)).sum()),
-            float(outcome.time.max()),
-            _NO_TIMES,
-            _NO_TIMES,
-            tuple(ColumnFacts.of(covariates.iloc[:, k], name) for k, name in enumerate(names)),
-        )
+        columns = tuple(_facts(covariates.iloc[:, k], name) for k, name in enumerate(names))
+        self._found += replace(found, columns=columns)
         self._waiting.append((outcome.time, outcome.time[outcome.event], outcome.weight[outcome.event]))
         if sum(len(times) for times, _, _ in self._waiting) >= _COUNTED_AT_ONCE:
             self._count()
@@ -234,6 +191,16 @@ class SurveyAccumulator:
         if self._waiting:
             self._count()
         return self._found
+
+
+def _facts(series: pd.Series, name: str) -> ColumnFacts:
+    values = read_column(series, name)
+    if kind_of(values) == "array":
+        raise InputError(
+            f"column {name!r} holds a list or an array in each of its cells, of shape {np.shape(series.iloc[0])}; "
+            "give every number a column of its own, or leave this one out (features=…)."
+        )
+    return ColumnFacts.of(series, values, name)
 
 
 @dataclass(frozen=True)
@@ -279,11 +246,10 @@ class MomentAccumulator:
             return
         counts = self._survey.event_times
         weight = outcome.weight * (counts.up_to(outcome.time) - counts.up_to(outcome.entry))
-        blocks = []
-        for k, column in enumerate(self._columns):
-            values = read_column(covariates.iloc[:, k], column.name)
-            blocks.append(column.encode(values))
-        raw = np.hstack(blocks)
+        tables = [
+            column.encode(read_column(covariates.iloc[:, k], column.name)) for k, column in enumerate(self._columns)
+        ]
+        raw = np.hstack(tables)
         there = ~np.isnan(raw)
         values = np.ldexp(np.where(there, raw - self._middle, 0.0), -self._exponent)
         each = np.where(there, weight[:, None], 0.0)
@@ -295,14 +261,9 @@ class MomentAccumulator:
 
     def encoding(self, moments: Moments, *, standardise: bool) -> Encoding:
         """Return the encoding for the moments of all rows."""
-        total = np.where(moments.weight > 0, moments.weight, 1.0)
-        spread = np.sqrt(moments.squares / total)
+        spread = np.sqrt(moments.squares / np.where(moments.weight > 0, moments.weight, 1.0))
         ends = np.stack([np.ldexp(end - self._middle, -self._exponent) for end in (self._low, self._high)])
-        # As in memory: a column that only varies among rows that were never at risk at an event has its range.
-        spread = np.where(spread > 1e-12, spread, np.abs(ends - moments.mean).max(0))
-        shown = events_at_rarer(moments.mean, ends[1], moments.events, moments.event_sum)
-        spread = bounded_spread(spread, moments.mean, ends[1], shown)
-        scale = scale_of(spread, self._exponent)
-        center = self._middle + np.ldexp(moments.mean, self._exponent)
+        events = (moments.events, moments.event_sum)
+        center, scale = center_and_scale(self._middle, self._exponent, ends[1], ends, moments.mean, spread, events)
         whole = Encoding(self._columns, center, scale, bool(standardise))
         return whole.without_rare_gaps(self._survey.weighted_events)

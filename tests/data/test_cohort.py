@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsurv.data.canonical import canonical_cohort, coarse
-from neuralsurv.data.cohort import Cohort
+from neuralsurv.data.cohort import Cohort, canonical_cohort, coarse
 
 RNG = np.random.default_rng(5)
 N = 30
