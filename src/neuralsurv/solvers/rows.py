@@ -63,6 +63,13 @@ class Rows(ABC):
         parts = [self.times(vector) for vector in vectors.T.contiguous()]
         return torch.stack(parts, 1) if parts else vectors.new_zeros(self.shape[0], 0)
 
+    def times_basis(self, basis: Tensor) -> Tensor:
+        """Return J·V for a wide basis V (m, r), shape (P, r), from the matrix of one block of rows after another."""
+        product = basis.new_empty(self.shape[0], basis.shape[1])
+        for part in row_slices(*self.shape):
+            torch.mm(self.take(part).dense(), basis, out=product[part])
+        return product
+
     def transposed_times_each(self, values: Tensor) -> Tensor:
         """Return Jᵀ·U for the columns of U (P, Q), shape (m, Q)."""
         parts = [self.transposed_times(column) for column in values.T.contiguous()]

@@ -11,7 +11,6 @@ from torch.nn.functional import logsigmoid
 
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.check.pareto import smooth_weights
-from neuralsurv.inference.exact.directions import times_basis
 from neuralsurv.inference.linearised_fit import LinearisedFit
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.likelihood import Likelihood
@@ -115,7 +114,7 @@ def check_posterior(fit: LinearisedFit, cohort: Cohort, seed: int) -> dict[str, 
             target = target_of(fit, cohort, lambda rows: rows.dense(), fit.prior.unit)
         else:
             # Across the basis q is the prior, and does not change the weights.
-            target = target_of(fit, cohort, lambda rows: times_basis(rows, basis), torch.ones_like(mean))
+            target = target_of(fit, cohort, lambda rows: rows.times_basis(basis), torch.ones_like(mean))
         inner = PrimalGaussian(mean, factor)
         generator = torch.Generator().manual_seed(seed)
         z = inner.draw(_CHECKS, generator)
