@@ -79,9 +79,10 @@ class Rows(ABC):
     def gram(self, others: Self, scale: Tensor) -> Tensor:
         """Return J diag(scale) J'ᵀ with rows J' of the same kind, shape (P, P')."""
 
-    @abstractmethod
     def squared_norms(self, scale: Tensor) -> Tensor:
         """Return the diagonal of J diag(scale) Jᵀ, shape (P,)."""
+        parts = [self.take(part).dense().square() @ scale for part in row_slices(*self.shape)]
+        return torch.cat(parts) if parts else scale.new_zeros(0)
 
     def after(self, lead: LayeredRows) -> Rows:
         """Return these rows joined to `lead`, the rows of the weights before them."""
@@ -132,11 +133,6 @@ class DenseRows(Rows):
         # The other rows are often few, or one: scaling those spares a copy of these.
         product: Tensor = self.matrix @ (others.dense() * scale).T
         return product
-
-    def squared_norms(self, scale: Tensor) -> Tensor:
-        """Return the diagonal of J diag(scale) Jᵀ."""
-        parts = [self.matrix[part].square() @ scale for part in row_slices(*self.shape)]
-        return torch.cat(parts) if parts else self.matrix.new_zeros(0)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, cat, sqrt
+import torch
+from torch import Tensor
 
 from neuralsurv.errors import NotConvergedError, NotFiniteError, NotPositiveDefiniteError
 from neuralsurv.inference.optimise.descent import LimitedInverseHessian
@@ -67,10 +68,10 @@ def slope_of_mean(problem: PaperProblem, m: Tensor, v: Tensor, phi: Gamma) -> Te
     :math:`-\lambda(\tfrac12 + rm)` at a node.
     """
     events = problem.points.events
-    s = sqrt(m**2 + v)
+    s = torch.sqrt(m**2 + v)
     product = polya_gamma_mean(s) * m
     latent = latent_intensity(problem.baseline, m[events:], s[events:], phi.mean_log)
-    return cat([problem.event_weight * (0.5 - product[:events]), -latent * (0.5 + product[events:])])
+    return torch.cat([problem.event_weight * (0.5 - product[:events]), -latent * (0.5 + product[events:])])
 
 
 def search_mean(problem: PaperProblem, coordinates: Coordinates, offset: Tensor, v: Tensor, tolerance: float) -> Tensor:
