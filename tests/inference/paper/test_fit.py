@@ -63,7 +63,7 @@ class TestSameDataInAnotherForm:
         first, second = (fit_paper(rows, choices, seed=1) for rows in (one, other))
         assert first.info.converged
         assert second.info.converged
-        assert first.latent_share > 0.1
+        assert first.diagnose().latent_share > 0.1
         (m, v), (other_m, other_v) = (g_moments(result, self.TIME, self.X) for result in (first, second))
         assert float(m.std()) > 0.1
         return (

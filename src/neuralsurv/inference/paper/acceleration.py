@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralsurv.errors import NotConvergedError, NotFiniteError, NotPositiveDefiniteError
+from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
 from neuralsurv.inference.optimise.descent import LimitedInverseHessian
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.inference.paper.updates import CaviState, elbo, elbo_of, sweep, update_phi
@@ -56,7 +56,7 @@ def sweep_from_best_mean(
         m = search_mean(problem, solver.coordinates(state.theta), linearised.offset, state.v, tolerance)
         new = sweep(problem, linearised, solver, replace(state, m=m))
         bound = elbo_of(problem, new)
-    except (NotPositiveDefiniteError, NotFiniteError, NotConvergedError):
+    except (NotPositiveDefiniteError, NotFiniteError):
         return None
     return (new, bound) if bound >= reached - _ROUNDING * abs(reached) else None
 
