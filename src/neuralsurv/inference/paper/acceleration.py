@@ -11,8 +11,9 @@ from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
 from neuralsurv.inference.optimise.descent import LimitedInverseHessian
+from neuralsurv.inference.paper import updates
 from neuralsurv.inference.paper.problem import PaperProblem
-from neuralsurv.inference.paper.updates import CaviState, elbo, elbo_of, sweep, update_phi
+from neuralsurv.inference.paper.updates import CaviState, elbo, update_phi
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
 from neuralsurv.model.linearise import Linearised
 from neuralsurv.model.prior import Gamma
@@ -54,8 +55,8 @@ def sweep_from_best_mean(
     tolerance = max(min(_COARSEST_SEARCH, _SEARCH_SHARE * last_gain), _ROUNDING * abs(reached))
     try:
         m = search_mean(problem, solver.coordinates(state.theta), linearised.offset, state.v, tolerance)
-        new = sweep(problem, linearised, solver, replace(state, m=m))
-        bound = elbo_of(problem, new)
+        new = updates.sweep(problem, linearised, solver, replace(state, m=m))
+        bound = updates.elbo_of(problem, new)
     except (NotPositiveDefiniteError, NotFiniteError):
         return None
     return (new, bound) if bound >= reached - _ROUNDING * abs(reached) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,10 +61,8 @@ class _Model:
     normaliser: Constant
     phi: float
     rule: ShiftedLog
-    training_rule: Callable[[int, int], Rule]
     prior: GroupedPrior
     log_scales: Tensor
-    training_scales: Tensor
 
 
 @dataclass(frozen=True)
@@ -113,21 +110,18 @@ class StreamFitter:
         settings = replace(settings, ablation=replace(settings.ablation, pairs=pairs))
         network = build_network(event_time, event_weight, self.covariates, settings, self.seed)
         prior = build_prior(network, settings)
-        training = prior.medians.clone()
+        log_scales = prior.medians.clone()
         for place, group in enumerate(prior.groups):
-            if group.name == "network":
-                training[place] = math.log(_TRAINING_SCALE)
-        shift, seed = network.basis.shift, self.seed
+            if group.name == "network" and self.plan.training_passes:
+                log_scales[place] = math.log(_TRAINING_SCALE)
         return _Model(
             network=network,
             normaliser=Constant(1 / settings.headroom),
             # The crude rate of events.
             phi=self.survey.weighted_events / (self.survey.exposure / scale),
-            rule=ShiftedLog(settings.quadrature_points, shift),
-            training_rule=lambda number, block: RandomLog(_TRAINING_NODES, shift, (seed, 2, number, block)),
+            rule=ShiftedLog(settings.quadrature_points, network.basis.shift),
             prior=prior,
-            log_scales=training if self.plan.training_passes else prior.medians,
-            training_scales=training,
+            log_scales=log_scales,
         )
 
     def _mode(self, model: _Model) -> Tensor:
@@ -137,8 +131,12 @@ class StreamFitter:
         start = torch.zeros(model.network.size, dtype=torch.float64)
         if not self.plan.training_passes:
             return start
-        precision = model.prior.at(model.training_scales).precision
-        objective = Objective(model.network, model.normaliser, model.training_rule, precision, model.phi)
+        precision = model.prior.at(model.log_scales).precision
+
+        def rule(number: int, block: int) -> Rule:
+            return RandomLog(_TRAINING_NODES, model.rule.shift, (self.seed, 2, number, block))
+
+        objective = Objective(model.network, model.normaliser, rule, precision, model.phi)
         plan = self.plan
         training = FeatureTraining(plan.training_passes, plan.training_blocks, plan.rate, self.seed)
         with bar("learning features" + self.label, training.steps(self.rows.blocks), self._shown) as advance:
