@@ -49,8 +49,8 @@ class PaperNeuralSurv(SurvivalEstimator):
     max_sweeps : int
         Limit on the number of sweeps.
     accelerate : bool
-        Whether to take shortcuts to a fixed point of the sweeps: between two of them the best mean is searched and the
-        variances are extrapolated, and a problem of many quadrature nodes is first solved on few.
+        Whether to take shortcuts to a fixed point of the sweeps: between two of them the best mean is searched, and a
+        problem of many quadrature nodes is first solved on few.
     solver : {"auto", "primal", "dual", "low-rank"}
         The linear algebra of the sweeps; auto takes the cheapest that fits into memory.
     standardise : bool

@@ -74,8 +74,8 @@ class Solver(Protocol[Solved]):
     def moments(self, gaussian: Solved) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at the solver's own rows, each of shape (P,)."""
 
-    def coordinates(self, gaussian: Solved) -> Coordinates | None:
-        """Return coordinates in which the mean of a Gaussian of this solver is searched; None where there are none."""
+    def coordinates(self, gaussian: Solved) -> Coordinates:
+        """Return coordinates in which the mean of a Gaussian of this solver is searched."""
 
 
 @dataclass(frozen=True)

@@ -81,11 +81,7 @@ class LowRankSolver:
 
 def _reduce(rows: Rows, precision: Tensor, basis: Tensor) -> LowRankSolver:
     """Return the solver of a basis: the rows in it, and what lies across it."""
-    root = precision.sqrt()
-    reduced = precision.new_empty(rows.shape[0], basis.shape[1])
-    scaled_basis = basis / root[:, None]
-    for part in row_slices(*rows.shape):
-        torch.mm(rows.take(part).dense(), scaled_basis, out=reduced[part])
+    reduced = rows.times_basis(basis / precision.sqrt()[:, None])
     remainder = (rows.squared_norms(1 / precision) - reduced.square().sum(1)).clamp_min(0)
     return LowRankSolver(precision, basis, reduced, remainder)
 

@@ -63,6 +63,13 @@ class Rows(ABC):
         parts = [self.times(vector) for vector in vectors.T.contiguous()]
         return torch.stack(parts, 1) if parts else vectors.new_zeros(self.shape[0], 0)
 
+    def times_basis(self, basis: Tensor) -> Tensor:
+        """Return J·V for a wide basis V (m, r), shape (P, r), from the matrix of one block of rows after another."""
+        product = basis.new_empty(self.shape[0], basis.shape[1])
+        for part in row_slices(*self.shape):
+            torch.mm(self.take(part).dense(), basis, out=product[part])
+        return product
+
     def transposed_times_each(self, values: Tensor) -> Tensor:
         """Return Jᵀ·U for the columns of U (P, Q), shape (m, Q)."""
         parts = [self.transposed_times(column) for column in values.T.contiguous()]
@@ -72,9 +79,10 @@ class Rows(ABC):
     def gram(self, others: Self, scale: Tensor) -> Tensor:
         """Return J diag(scale) J'ᵀ with rows J' of the same kind, shape (P, P')."""
 
-    @abstractmethod
     def squared_norms(self, scale: Tensor) -> Tensor:
         """Return the diagonal of J diag(scale) Jᵀ, shape (P,)."""
+        parts = [self.take(part).dense().square() @ scale for part in row_slices(*self.shape)]
+        return torch.cat(parts) if parts else scale.new_zeros(0)
 
     def after(self, lead: LayeredRows) -> Rows:
         """Return these rows joined to `lead`, the rows of the weights before them."""
@@ -125,11 +133,6 @@ class DenseRows(Rows):
         # The other rows are often few, or one: scaling those spares a copy of these.
         product: Tensor = self.matrix @ (others.dense() * scale).T
         return product
-
-    def squared_norms(self, scale: Tensor) -> Tensor:
-        """Return the diagonal of J diag(scale) Jᵀ."""
-        parts = [self.matrix[part].square() @ scale for part in row_slices(*self.shape)]
-        return torch.cat(parts) if parts else self.matrix.new_zeros(0)
 
 
 @dataclass(frozen=True)

@@ -64,11 +64,11 @@ class Separable:
         matrix = weight.new_empty(size, size)
         weighted = self.time * weight[:, None]
         matrix[first:, first:] = self.time.T @ weighted
-        for k, l in combinations_with_replacement(range(len(self.blocks)), 2):
-            inner = self._by_row(weight * self.factors[k] * self.factors[l])
-            product = self.blocks[k].T @ (self.blocks[l] * inner[:, None])
-            matrix[self.places[k], self.places[l]] = product
-            matrix[self.places[l], self.places[k]] = product.T
+        for k, j in combinations_with_replacement(range(len(self.blocks)), 2):
+            inner = self._by_row(weight * self.factors[k] * self.factors[j])
+            product = self.blocks[k].T @ (self.blocks[j] * inner[:, None])
+            matrix[self.places[k], self.places[j]] = product
+            matrix[self.places[j], self.places[k]] = product.T
         for block, factor, place in zip(self.blocks, self.factors, self.places, strict=True):
             product = block.T @ self._by_row(weighted * factor[:, None])
             matrix[place, first:] = product
@@ -93,10 +93,10 @@ class Separable:
         """Return the diagonal of J·covariance·Jᵀ, shape (P,)."""
         first = self.size - self.time.shape[1]
         total = ((self.time @ covariance[first:, first:]) * self.time).sum(1)
-        for k, l in combinations_with_replacement(range(len(self.blocks)), 2):
-            inner = ((self.blocks[k] @ covariance[self.places[k], self.places[l]]) * self.blocks[l]).sum(1)
-            twice = 1 if k == l else 2
-            total += twice * self.factors[k] * self.factors[l] * inner[self.row]
+        for k, j in combinations_with_replacement(range(len(self.blocks)), 2):
+            inner = ((self.blocks[k] @ covariance[self.places[k], self.places[j]]) * self.blocks[j]).sum(1)
+            twice = 1 if k == j else 2
+            total += twice * self.factors[k] * self.factors[j] * inner[self.row]
         for block, factor, place in zip(self.blocks, self.factors, self.places, strict=True):
             across = (block @ covariance[place, first:])[self.row]
             total += 2 * factor * (across * self.time).sum(1)

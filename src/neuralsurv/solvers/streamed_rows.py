@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from torch import Tensor
 
-from neuralsurv.solvers.rows import Rows, row_slices
+from neuralsurv.solvers.rows import Rows
 
 
 class Differentiable(Protocol):
@@ -60,20 +59,9 @@ class StreamedRows(Rows):
         """Return Jᵀ·u."""
         return self.network.vjp(self.theta, self.time, self.x, values)
 
-    def _by_blocks(self, width: int, use: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply `use` to each block of rows, (block, m) to (block, width), and return the results joined."""
-        out = self.theta.new_empty(self.shape[0], width)
-        for part in row_slices(*self.shape):
-            out[part] = use(self.take(part).dense())
-        return out
-
     def gram(self, others: Rows, scale: Tensor) -> Tensor:
         """Return J diag(scale) J'ᵀ; a single other row by one product, several in one pass over the blocks."""
         right = others.dense() * scale
         if len(right) == 1:
             return self.times(right[0])[:, None]
-        return self._by_blocks(len(right), lambda block: block @ right.T)
-
-    def squared_norms(self, scale: Tensor) -> Tensor:
-        """Return the diagonal of J diag(scale) Jᵀ."""
-        return self._by_blocks(1, lambda block: (block.square() @ scale)[:, None]).squeeze(1)
+        return self.times_basis(right.T)

@@ -4,8 +4,14 @@ import pytest
 import torch
 
 from inference.problems import double
-from neuralsurv.inference.optimise import inverse_hessian
-from neuralsurv.inference.optimise.descent import descend, descend_together, line_search
+from neuralsurv.inference.optimise import descent
+from neuralsurv.inference.optimise.descent import (
+    DenseInverseHessian,
+    LimitedInverseHessian,
+    descend,
+    descend_together,
+    line_search,
+)
 
 
 def quadratic(theta):
@@ -27,7 +33,7 @@ def crease(theta):
 def either(request, monkeypatch):
     """Run a test with both forms of the inverse Hessian."""
     if request.param == "pairs":
-        monkeypatch.setattr(inverse_hessian, "_LARGEST_DENSE", 0)
+        monkeypatch.setattr(descent, "_LARGEST_DENSE", 0)
 
 
 class TestDescend:
@@ -92,7 +98,7 @@ class TestDescend:
     def test_what_was_learned_helps_a_second_descent(self):
         begin = torch.zeros(40, dtype=torch.float64)
         first = descend(quadratic, begin, tolerance=1e-12, max_iterations=1000)
-        warm = descend(quadratic, begin, tolerance=1e-12, max_iterations=1000, inverse_hessian=first.inverse_hessian)
+        warm = descend(quadratic, begin, tolerance=1e-12, max_iterations=1000, inverse_hessians=[first.inverse_hessian])
         assert len(warm.values) < len(first.values) / 2
 
 
@@ -207,3 +213,54 @@ def test_the_lowest_point_of_a_parabola_is_found_at_once(length):
     assert 0 < reached < 6
     if length == 30.0:
         assert reached == pytest.approx(3)
+
+
+def test_matrix_is_updated_by_the_formula_of_bfgs():
+    generator = torch.Generator().manual_seed(3)
+    inverse = DenseInverseHessian(5)
+    expected = None
+    for _ in range(4):
+        step = torch.randn(5, generator=generator, dtype=torch.float64)
+        change = torch.linspace(0.5, 4, 5, dtype=torch.float64) * step
+        if expected is None:
+            expected = torch.eye(5, dtype=torch.float64) * float(step @ change) / float(change @ change)
+        left = torch.eye(5, dtype=torch.float64) - torch.outer(step, change) / float(step @ change)
+        expected = left @ expected @ left.T + torch.outer(step, step) / float(step @ change)
+        inverse.update(step, change)
+    columns = [-inverse.direction(unit) for unit in torch.eye(5, dtype=torch.float64)]
+    torch.testing.assert_close(torch.stack(columns, 1), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_both_forms_give_the_same_direction():
+    generator = torch.Generator().manual_seed(0)
+    dense, limited = DenseInverseHessian(6), LimitedInverseHessian()
+    steps, gradient = (torch.randn(6, generator=generator, dtype=torch.float64) for _ in range(2))
+    dense.update(steps, 3 * steps)
+    limited.update(steps, 3 * steps)
+    assert torch.allclose(dense.direction(gradient), limited.direction(gradient), rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", [lambda: DenseInverseHessian(6), LimitedInverseHessian])
+def test_meets_the_secant_condition(form):
+    generator = torch.Generator().manual_seed(1)
+    inverse = form()
+    assert inverse.fresh
+    for _ in range(4):
+        step = torch.randn(6, generator=generator, dtype=torch.float64)
+        change = torch.linspace(0.5, 4, 6, dtype=torch.float64) * step
+        inverse.update(step, change)
+        assert torch.allclose(inverse.direction(change), -step, rtol=1e-10)
+    assert not inverse.fresh
+
+
+def test_a_metric_takes_the_place_of_the_scaled_identity():
+    generator = torch.Generator().manual_seed(2)
+    spread = torch.linspace(0.5, 4, 6, dtype=torch.float64)
+    inverse = LimitedInverseHessian(pairs=2, metric=lambda vector: spread * vector)
+    gradient, step = (torch.randn(6, generator=generator, dtype=torch.float64) for _ in range(2))
+    assert torch.equal(inverse.direction(gradient), -spread * gradient)
+    change = 3 * step
+    inverse.update(step, change)
+    left = torch.eye(6, dtype=torch.float64) - torch.outer(step, change) / float(step @ change)
+    dense = left @ torch.diag(spread) @ left.T + torch.outer(step, step) / float(step @ change)
+    torch.testing.assert_close(inverse.direction(gradient), -(dense @ gradient))

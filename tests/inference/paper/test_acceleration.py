@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from inference.problems import fitted, problem_of, simulated
-from neuralsurv.inference.optimise.anderson import Anderson
 from neuralsurv.inference.paper import acceleration, cavi, mode, updates
 from neuralsurv.inference.paper.acceleration import search_mean, slope_of_mean
 from neuralsurv.inference.paper.updates import elbo
@@ -92,9 +91,7 @@ class TestMeanSearch:
 
     @staticmethod
     def search(problem, linearised, coordinates, v, tolerance=1e-12):
-        return search_mean(
-            problem, coordinates, linearised.offset, v, lambda m: updates.update_phi(problem, m, v), tolerance
-        )
+        return search_mean(problem, coordinates, linearised.offset, v, tolerance)
 
     def test_slope_against_automatic_differentiation(self, somewhere):
         problem, linearised, coordinates, v = somewhere
@@ -173,33 +170,3 @@ def test_a_search_that_does_not_help_is_taken_back(monkeypatch, wrong):
     assert info.converged
     assert np.diff(info.elbo).min() >= -1e-9 * abs(info.elbo[-1])
     torch.testing.assert_close(state.m, plain.m, rtol=0, atol=1e-12)
-
-
-def test_without_coordinates_sweeps_are_still_extrapolated(monkeypatch):
-    problem, start = problem_at_its_mode((4,), "tanh", 0.3)
-    options = {"tolerance": 1e-8, "max_sweeps": 3000}
-    _, plain, plain_info = fitted(problem, start.theta, start.phi, accelerate=False, **options)
-    monkeypatch.setattr(PrimalSolver, "coordinates", lambda self, gaussian: None)
-    _, state, info = fitted(problem, start.theta, start.phi, accelerate=True, **options)
-    assert info.converged
-    assert info.sweeps < plain_info.sweeps / 2
-    torch.testing.assert_close(state.m, plain.m, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("wrong", [float("nan"), 1e6, -1e6], ids=["nan", "far up", "far down"])
-def test_a_guess_that_does_not_help_is_taken_back(monkeypatch, wrong):
-    problem, start = problem_at_its_mode((4,), "tanh", 0.3)
-    options = {"tolerance": 1e-8, "max_sweeps": 3000}
-    _, plain, _ = fitted(problem, start.theta, start.phi, accelerate=False, **options)
-    guessed = []
-
-    def misled(self):
-        guessed.append(self)
-        return self._ends[-1] + wrong if self._ends else None
-
-    monkeypatch.setattr(Anderson, "guess", misled)
-    _, state, info = fitted(problem, start.theta, start.phi, accelerate=True, **options)
-    assert guessed
-    assert info.converged
-    assert np.diff(info.elbo).min() >= -1e-9 * abs(info.elbo[-1])
-    torch.testing.assert_close(state.m, plain.m, rtol=1e-4, atol=1e-4)

@@ -32,7 +32,7 @@ def small(**options):
 
 
 def g_moments(result, time, x):
-    problem = result.problem
+    problem = result.likelihood
     posterior = Posterior(result.phi, result.theta, result.mode.theta, problem.network, problem.normaliser, problem.rho)
     return posterior.g_moments(time, x)
 
@@ -63,7 +63,7 @@ class TestSameDataInAnotherForm:
         first, second = (fit_paper(rows, choices, seed=1) for rows in (one, other))
         assert first.info.converged
         assert second.info.converged
-        assert first.latent_share > 0.1
+        assert first.diagnose().latent_share > 0.1
         (m, v), (other_m, other_v) = (g_moments(result, self.TIME, self.X) for result in (first, second))
         assert float(m.std()) > 0.1
         return (
@@ -136,10 +136,10 @@ class TestCollapse:
         (message,) = found.messages
         assert message.startswith(f"the posterior has collapsed: only {found.latent_points:.2f} latent points (")
         # What the message says: σ(g) is close to 1 at the time at risk.
-        events = result.problem.points.events
-        points = result.problem.points.time[events:], result.problem.point_x[events:]
+        events = result.likelihood.points.events
+        points = result.likelihood.points.time[events:], result.likelihood.point_x[events:]
         share = torch.sigmoid(g_moments(result, *points)[0])
-        assert float((result.problem.baseline * share).sum() / result.problem.baseline.sum()) > 0.95
+        assert float((result.likelihood.baseline * share).sum() / result.likelihood.baseline.sum()) > 0.95
 
     def test_from_the_mode_it_does_not_happen(self):
         result = fit_paper(self.ROWS, dataclasses.replace(self.CHOICES, spread="mode"), seed=2)
@@ -166,7 +166,7 @@ class TestDiagnostics:
         assert found.missing_exposure == pytest.approx(0, abs=1e-12)
 
     def test_latent_share(self, good):
-        problem = good.problem
+        problem = good.likelihood
         linearised = linearise(problem, good.mode.theta)
         m = linearised.offset + linearised.jacobian @ good.theta.mean
         s = torch.sqrt(m**2 + good.theta.variance(linearised.jacobian))
@@ -178,7 +178,7 @@ class TestDiagnostics:
 
     @pytest.mark.parametrize(("share", "collapsed"), [(0.049, True), (0.051, False)])
     def test_collapse_begins_at_five_per_cent(self, good, share, collapsed):
-        everything = good.phi.mean * float(good.problem.baseline.sum())
+        everything = good.phi.mean * float(good.likelihood.baseline.sum())
         info = dataclasses.replace(good.info, latent_points=share * everything)
         assert dataclasses.replace(good, info=info).diagnose().collapsed is collapsed
 
@@ -200,7 +200,7 @@ class TestDiagnostics:
         assert message.startswith(f"the variational sweeps were interrupted after {good.info.sweeps}; the model can")
 
     def test_search_for_the_mode_at_its_limit(self, good):
-        problem = good.problem
+        problem = good.likelihood
         stopped = mode.direct(problem, mode.random_starts(problem, 1, 0)[0], max_iterations=5)
         found = dataclasses.replace(good, mode=stopped).diagnose()
         assert not found.mode_converged

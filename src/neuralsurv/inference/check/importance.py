@@ -11,7 +11,6 @@ from torch.nn.functional import logsigmoid
 
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.check.pareto import smooth_weights
-from neuralsurv.inference.exact.directions import times_basis
 from neuralsurv.inference.linearised_fit import LinearisedFit
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.likelihood import Likelihood
@@ -92,11 +91,6 @@ def target_of(fit: LinearisedFit, cohort: Cohort, project: Callable[[Rows], Tens
     return Target(likelihood, linearised.offset, project(linearised.rows), precision, fit.phi_prior)
 
 
-def log_density_of(gaussian: PrimalGaussian, draws: Tensor) -> Tensor:
-    """Return the log density of draws (S, r), up to the constant of the dimension, shape (S,)."""
-    return gaussian.factor.diagonal().log().sum() - 0.5 * ((draws - gaussian.mean) @ gaussian.factor).square().sum(1)
-
-
 def check_posterior(fit: LinearisedFit, cohort: Cohort, seed: int) -> dict[str, float]:
     """Weigh draws of q, for the default model at its best scales, against the exact posterior of the linearised model.
 
@@ -115,11 +109,12 @@ def check_posterior(fit: LinearisedFit, cohort: Cohort, seed: int) -> dict[str, 
             target = target_of(fit, cohort, lambda rows: rows.dense(), fit.prior.unit)
         else:
             # Across the basis q is the prior, and does not change the weights.
-            target = target_of(fit, cohort, lambda rows: times_basis(rows, basis), torch.ones_like(mean))
-        inner = PrimalGaussian(mean, factor)
+            target = target_of(fit, cohort, lambda rows: rows.times_basis(basis), torch.ones_like(mean))
         generator = torch.Generator().manual_seed(seed)
-        z = inner.draw(_CHECKS, generator)
+        z = PrimalGaussian(mean, factor).draw(_CHECKS, generator)
         log_target, rate = target.log_density(z)
-        log_weights = log_target - log_density_of(inner, z) + target.log_phi_weights(fit.phi, rate, generator)
+        # Up to the constant of the dimension.
+        log_q = factor.diagonal().log().sum() - 0.5 * ((z - mean) @ factor).square().sum(1)
+        log_weights = log_target - log_q + target.log_phi_weights(fit.phi, rate, generator)
     smoothed = smooth_weights(log_weights.numpy())
     return {"k_hat": min(smoothed.k_hat, WORST_K_HAT), "effective": smoothed.effective / _CHECKS}

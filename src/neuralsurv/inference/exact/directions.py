@@ -19,7 +19,7 @@ from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Group, GroupedPrior
 from neuralsurv.solvers.grouped import GroupedSolver
-from neuralsurv.solvers.rows import Rows, row_slices
+from neuralsurv.solvers.rows import Rows
 
 # A network of no more weights than this is sampled as it is.
 _MOST_WEIGHTS = 200
@@ -55,7 +55,7 @@ class SampledCoordinates:
     def project(self, rows: Rows) -> Tensor:
         """Return rows (P, m) of the network as rows (P, r) of the coordinates."""
         root = self.prior.unit.sqrt()
-        return times_basis(rows, torch.diag(1 / root) if self.solver is None else self.solver.basis / root[:, None])
+        return rows.times_basis(torch.diag(1 / root) if self.solver is None else self.solver.basis / root[:, None])
 
     def weights(self, z: Tensor, log_scales: Tensor, generator: torch.Generator) -> Tensor:
         """Return weights (S, m) for coordinates (S, r) and log scales (S, G); across V they are draws of the prior."""
@@ -68,14 +68,6 @@ class SampledCoordinates:
         for group, log_scale in zip(self.prior.groups, log_scales.T, strict=True):
             across[:, group.start : group.stop] *= log_scale.exp()[:, None]
         return (z @ basis.T + across) / root
-
-
-def times_basis(rows: Rows, basis: Tensor) -> Tensor:
-    """Return rows (P, m) times a basis (m, r), block by block."""
-    product = basis.new_empty(rows.shape[0], basis.shape[1])
-    for part in row_slices(*rows.shape):
-        torch.mm(rows.take(part).dense(), basis, out=product[part])
-    return product
 
 
 def find_coordinates(fit: LinearisedFit, cohort: Cohort) -> SampledCoordinates:

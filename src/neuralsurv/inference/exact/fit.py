@@ -7,10 +7,10 @@ best ones where it does not.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.exact.chains import GibbsResult
@@ -18,8 +18,7 @@ from neuralsurv.inference.exact.directions import SampledCoordinates, find_coord
 from neuralsurv.inference.exact.linear_model import LinearModel
 from neuralsurv.inference.exact.sampler import sample
 from neuralsurv.inference.linearised_fit import LinearisedFit
-from neuralsurv.model.linearise import linearise_network
-from neuralsurv.model.prior import GroupedPrior
+from neuralsurv.model.prior import GroupedPrior, WeightPrior
 from neuralsurv.posterior.concerns import Concern, concern_fields
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.samples import SampledPosterior, sampled_posterior
@@ -27,45 +26,31 @@ from neuralsurv.posterior.samples import SampledPosterior, sampled_posterior
 
 def linear_model(fit: LinearisedFit, cohort: Cohort) -> tuple[LinearModel, SampledCoordinates]:
     """Return the model of a fit in the coordinates that are sampled."""
-    network, normaliser, rho = fit.likelihood.network, fit.likelihood.normaliser, fit.likelihood.rho
     coordinates = find_coordinates(fit, cohort)
-    precision, groups = torch.ones(coordinates.rank, dtype=torch.float64), coordinates.groups
+    prior, groups = WeightPrior.isotropic(coordinates.rank), coordinates.groups
     if fit.known_log_scales is not None:
-        precision, groups = GroupedPrior(precision, groups).at(fit.known_log_scales).precision, ()
-
-    def linear(at: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
-        linearised = linearise_network(network, fit.theta_star, at, cohort.x[row])
-        return linearised.offset, coordinates.project(linearised.rows)
-
-    model = LinearModel(
-        cohort=cohort,
-        linear=linear,
-        normaliser=lambda at, row: normaliser(at, cohort.x[row]),
-        precision=precision,
+        prior, groups = GroupedPrior(prior.precision, groups).at(fit.known_log_scales), ()
+    model = LinearModel.from_network(
+        cohort,
+        network=fit.likelihood.network,
+        theta_star=fit.theta_star,
+        weight_prior=prior,
         phi_prior=fit.phi_prior,
-        rho=rho,
+        normaliser=fit.likelihood.normaliser,
+        rho=fit.likelihood.rho,
         groups=groups,
+        project=coordinates.project,
     )
     return model, coordinates
 
 
-def sample_fit(
-    fit: LinearisedFit,
-    cohort: Cohort,
-    *,
-    chains: int,
-    draws: int,
-    warmup: int,
-    thin: int,
-    seed: int,
-    verbose: bool | str | int = False,
-) -> GibbsResult:
+def sample_fit(fit: LinearisedFit, cohort: Cohort, *, seed: int, **options: Any) -> GibbsResult:
     """Sample the linearised model of a fit: draws of the weights of the network, shape (chains, draws, m).
 
     The options are those of :func:`neuralsurv.inference.exact.sampler.sample`.
     """
     model, coordinates = linear_model(fit, cohort)
-    result = sample(model, chains=chains, draws=draws, warmup=warmup, thin=thin, seed=seed, verbose=verbose)
+    result = sample(model, seed=seed, **options)
     log_scales = result.log_scales.flatten(0, 1)
     if fit.known_log_scales is not None:
         log_scales = fit.known_log_scales.expand(len(log_scales), -1)

@@ -15,6 +15,7 @@ from neuralsurv.model.hazard import Normaliser
 from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.network import Network
 from neuralsurv.model.prior import Gamma, Group, GroupedPrior, PointMass, WeightPrior
+from neuralsurv.solvers.rows import Rows
 
 LinearFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 PointFunction = Callable[[Tensor, Tensor], Tensor]
@@ -91,18 +92,17 @@ class LinearModel:
         phi_prior: Gamma | PointMass,
         normaliser: Normaliser,
         rho: float,
+        groups: tuple[Group, ...] = (),
+        project: Callable[[Rows], Tensor] = lambda rows: rows.dense(),
     ) -> LinearModel:
-        """Return the model of a cohort and a network linearised at `theta_star` (m,)."""
+        """Return the model of a cohort and a network linearised at `theta_star` (m,).
+
+        `project` turns rows of the network into those of the coordinates that theta stands for.
+        """
 
         def linear(at: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
             linearised = linearise_network(network, theta_star, at, cohort.x[row])
-            return linearised.offset, linearised.jacobian
+            return linearised.offset, project(linearised.rows)
 
-        return cls(
-            cohort=cohort,
-            linear=linear,
-            normaliser=lambda at, row: normaliser(at, cohort.x[row]),
-            precision=weight_prior.precision,
-            phi_prior=phi_prior,
-            rho=rho,
-        )
+        precision = weight_prior.precision
+        return cls(cohort, linear, lambda at, row: normaliser(at, cohort.x[row]), precision, phi_prior, rho, groups)

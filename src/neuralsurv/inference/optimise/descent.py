@@ -20,13 +20,13 @@ A. S. Lewis, M. L. Overton (2013), Nonsmooth optimization via quasi-Newton metho
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
-
-from neuralsurv.inference.optimise.inverse_hessian import InverseHessian, new_inverse_hessian
 
 # The value at a place, and a function that returns the gradient there, for when it is needed.
 Answer = tuple[float, Callable[[], Tensor]]
@@ -44,6 +44,80 @@ _LONGEST_SEARCH = 50
 _WINDOW = 20
 # A step off a kink, relative to the size of the weights.
 _OFF_A_KINK = 1e-3
+# Up to this many weights the inverse Hessian is a matrix (32 MiB); beyond, the last pairs of steps represent it.
+_LARGEST_DENSE = 2000
+_REMEMBERED_PAIRS = 30
+
+
+class DenseInverseHessian:
+    """The inverse Hessian of BFGS as a matrix."""
+
+    def __init__(self, size: int) -> None:
+        self._matrix = torch.eye(size, dtype=torch.float64)
+        self.fresh = True  # whether nothing has been learned yet
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Return minus the inverse Hessian times the gradient."""
+        return -(self._matrix @ gradient)
+
+    def update(self, step: Tensor, change: Tensor) -> None:
+        """Learn from a step and the change of the gradient along it, whose product must be positive."""
+        product = float(step @ change)
+        if self.fresh:
+            self._matrix *= product / float(change @ change)
+            self.fresh = False
+        image = self._matrix @ change
+        # Both rank-one terms and their transposes in one pass over the matrix, which is larger than a cache.
+        half = ((1 + float(change @ image) / product) / 2 * step - image) / product
+        self._matrix.addmm_(torch.stack([step, half], 1), torch.stack([half, step]))
+
+
+class LimitedInverseHessian:
+    """The inverse Hessian of L-BFGS, as the last pairs of steps, for many weights.
+
+    `metric` multiplies a vector by the inverse Hessian before any step; by default the identity, scaled by the last
+    step.
+    """
+
+    def __init__(self, pairs: int = _REMEMBERED_PAIRS, metric: Callable[[Tensor], Tensor] | None = None) -> None:
+        self._pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=pairs)
+        self._metric = metric or self._scaled
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing has been learned yet."""
+        return not self._pairs
+
+    def _scaled(self, vector: Tensor) -> Tensor:
+        if self.fresh:
+            return vector
+        _, change, product = self._pairs[-1]
+        return vector * (product / float(change @ change))
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Return minus the inverse Hessian times the gradient (two-loop recursion)."""
+        result = -gradient
+        shares = []
+        for step, change, product in reversed(self._pairs):
+            share = float(step @ result) / product
+            shares.append(share)
+            result = result - share * change
+        result = self._metric(result)
+        for (step, change, product), share in zip(self._pairs, reversed(shares), strict=True):
+            result = result + (share - float(change @ result) / product) * step
+        return result
+
+    def update(self, step: Tensor, change: Tensor) -> None:
+        """Learn from a step and the change of the gradient along it, whose product must be positive."""
+        self._pairs.append((step, change, float(step @ change)))
+
+
+InverseHessian = DenseInverseHessian | LimitedInverseHessian
+
+
+def new_inverse_hessian(size: int) -> InverseHessian:
+    """Return an inverse Hessian that has learned nothing: a matrix where that is cheap."""
+    return DenseInverseHessian(size) if size <= _LARGEST_DENSE else LimitedInverseHessian()
 
 
 def _cut(low: float, high: float, value: float, slope: float, too_high: float) -> float:
@@ -160,25 +234,9 @@ def _descent(
     return Descent(theta, value, tuple(values), converged, inverse)
 
 
-def descend(
-    function: Function,
-    theta: Tensor,
-    *,
-    tolerance: float,
-    max_iterations: int,
-    inverse_hessian: InverseHessian | None = None,
-    off_kinks: bool = True,
-) -> Descent:
-    """Descend from `theta` until an iteration gains less than `tolerance` times the value, on average over twenty.
-
-    `function` returns the value at a place, shape (m,), and a function without arguments that returns the gradient
-    there. Where no step can be found, `off_kinks` descends once more from a place beside; only if that gains nothing
-    either has the descent converged.
-    """
-    return _drive(
-        lambda places: [function(place) for place in places],
-        [_descent(theta, tolerance, max_iterations, inverse_hessian, None, off_kinks)],
-    )[0]
+def descend(function: Function, theta: Tensor, **options: Any) -> Descent:
+    """Descend from one place: `function` returns the value there, and a function that returns the gradient."""
+    return descend_together(lambda places: [function(place) for place in places], [theta], **options)[0]
 
 
 def descend_together(
@@ -187,22 +245,21 @@ def descend_together(
     *,
     tolerance: float,
     max_iterations: int,
-    inverse_hessians: Sequence[InverseHessian | None],
-    callbacks: Sequence[Callable[[float], None]],
+    inverse_hessians: Sequence[InverseHessian | None] = (None,),
+    callbacks: Sequence[Callable[[float], None] | None] = (None,),
+    off_kinks: bool = True,
 ) -> list[Descent]:
-    """Descend from several places at once, each as `descend` would alone.
+    """Descend from several places at once, until an iteration gains less than `tolerance` times the value.
 
-    `functions` is called with the next place of every descent that has not ended and returns for each what `function`
-    of `descend` returns; every callback gets the value of its descent after each iteration.
+    That gain is an average over twenty iterations. `functions` is called with the next place, shape (m,), of every
+    descent that has not ended, and returns the value and the gradient's function of each; every callback gets the value
+    of its descent after each iteration. Where no step can be found, `off_kinks` descends once more from a place beside;
+    only if that gains nothing either has the descent converged.
     """
-    each = zip(thetas, inverse_hessians, callbacks, strict=True)
-    return _drive(functions, [_descent(a, tolerance, max_iterations, b, c, off_kinks=True) for a, b, c in each])
-
-
-def _drive(
-    functions: Callable[[Sequence[Tensor]], Sequence[Answer]], descents: Sequence[Generator[Tensor, Answer, Descent]]
-) -> list[Descent]:
-    """Answer the places that the descents ask for, in one call a round, until all have ended."""
+    descents = [
+        _descent(theta, tolerance, max_iterations, inverse, callback, off_kinks)
+        for theta, inverse, callback in zip(thetas, inverse_hessians, callbacks, strict=True)
+    ]
     asked = {number: next(descent) for number, descent in enumerate(descents)}
     ended: dict[int, Descent] = {}
     while asked:

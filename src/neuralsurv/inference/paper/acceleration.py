@@ -1,8 +1,7 @@
-"""Acceleration of the sweeps: extrapolated variances (Anderson) and a search for the best mean."""
+"""Acceleration of the sweeps: each starts from the best mean of q(theta) for the current variances."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,22 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralsurv.errors import NotConvergedError, NotFiniteError, NotPositiveDefiniteError
-from neuralsurv.inference.optimise.anderson import Anderson
-from neuralsurv.inference.optimise.inverse_hessian import LimitedInverseHessian
+from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
+from neuralsurv.inference.optimise.descent import LimitedInverseHessian
 from neuralsurv.inference.paper import updates
 from neuralsurv.inference.paper.problem import PaperProblem
-from neuralsurv.inference.paper.updates import CaviState, elbo
+from neuralsurv.inference.paper.updates import CaviState, elbo, update_phi
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
 from neuralsurv.model.linearise import Linearised
 from neuralsurv.model.prior import Gamma
 from neuralsurv.solvers.interface import Coordinates, Solver
 
-_TINY = torch.finfo(torch.float64).tiny
 # A fall of the ELBO by less than this, relative to its size, is rounding.
 _ROUNDING = 1e-12
-# How large an extrapolation may make the variance of g.
-_LARGEST_LOG_VARIANCE = 50.0
 # The search for a mean ends when it promises less than this, in nats, or than this share of what the last sweep gained.
 _COARSEST_SEARCH = 1e-4
 _SEARCH_SHARE = 1e-3
@@ -43,74 +38,28 @@ _WORTH_LENGTHENING = 1e-3
 _LONGEST, _SHORTEST = 1e4, 1e-6
 _STRAIGHT = 0.6
 
-PhiOf = Callable[[Tensor], Gamma]
 
+def sweep_from_best_mean(
+    problem: PaperProblem,
+    linearised: Linearised,
+    solver: Solver[Any],
+    state: CaviState,
+    reached: float,
+    last_gain: float,
+) -> tuple[CaviState, float] | None:
+    """Search the mean, then sweep: return the state and its ELBO, or None if that is below `reached`.
 
-class AcceleratedSweeps:
-    """Sweeps that start beyond where the last one ended.
-
-    The limit of the variances is extrapolated from the last few sweeps (Anderson), and the best mean for them is
-    searched. Any moments are a valid start, since q(omega), q(Psi) and q(phi) are free; the result is only kept if the
-    ELBO has not fallen. With a solver without coordinates the means are extrapolated as well, and not searched.
+    Any moments are a valid start, since q(omega), q(Psi) and q(phi) are free. `last_gain` is what the last such sweep
+    gained, in nats; the search is only as exact as that is worth.
     """
-
-    def __init__(self, problem: PaperProblem, linearised: Linearised) -> None:
-        self._problem, self._linearised = problem, linearised
-        self._memory: Anderson | None = None
-        self._last_gain = math.inf
-
-    def __call__(self, solver: Solver[Any], state: CaviState, reached: float) -> tuple[CaviState, float] | None:
-        """Return the state after a sweep and its ELBO, or None if every attempt has lowered it from `reached`."""
-        coordinates = solver.coordinates(state.theta)
-        if self._memory is None:
-            weight = self._problem.points.weight
-            self._memory = Anderson(weight if coordinates is not None else torch.cat([weight, weight]))
-        memory, found = self._memory, None
-        guess = memory.guess()
-        if guess is not None:
-            found = self._sweep_beyond(solver, _unpacked(guess, state), coordinates, reached, memory)
-            if found is None:
-                memory.forget()
-        if found is None:
-            found = self._sweep_beyond(solver, state, coordinates, reached, memory)
-        if found is not None:
-            self._last_gain = found[1] - reached
-        return found
-
-    def _sweep_beyond(
-        self, solver: Solver[Any], begin: CaviState, coordinates: Coordinates | None, reached: float, memory: Anderson
-    ) -> tuple[CaviState, float] | None:
-        """Search the mean and sweep; return the end of it if the ELBO has not fallen."""
-        problem, linearised = self._problem, self._linearised
-        try:
-            if coordinates is not None:
-                tolerance = min(_COARSEST_SEARCH, _SEARCH_SHARE * self._last_gain)
-                tolerance = max(tolerance, _ROUNDING * abs(reached))
-                v = begin.v
-                m = search_mean(
-                    problem, coordinates, linearised.offset, v, lambda m: updates.update_phi(problem, m, v), tolerance
-                )
-                begin = replace(begin, m=m)
-            new = updates.sweep(problem, linearised, solver, begin)
-            bound = updates.elbo_of(problem, new)
-        except (NotPositiveDefiniteError, NotFiniteError, NotConvergedError):
-            return None
-        if not bound >= reached - _ROUNDING * abs(reached):
-            return None
-        memory.add(_packed(begin, coordinates), _packed(new, coordinates))
-        return new, bound
-
-
-def _packed(state: CaviState, coordinates: Coordinates | None) -> Tensor:
-    """Return what is extrapolated: the variance of g on the log scale, and the mean of g if it is not searched."""
-    variance = torch.log(state.v + _TINY)
-    return variance if coordinates is not None else torch.cat([variance, state.m])
-
-
-def _unpacked(values: Tensor, state: CaviState) -> CaviState:
-    count = len(state.m)
-    variance = torch.exp(values[:count].clamp(max=_LARGEST_LOG_VARIANCE))
-    return replace(state, v=variance, m=values[count:] if len(values) > count else state.m)
+    tolerance = max(min(_COARSEST_SEARCH, _SEARCH_SHARE * last_gain), _ROUNDING * abs(reached))
+    try:
+        m = search_mean(problem, solver.coordinates(state.theta), linearised.offset, state.v, tolerance)
+        new = updates.sweep(problem, linearised, solver, replace(state, m=m))
+        bound = updates.elbo_of(problem, new)
+    except (NotPositiveDefiniteError, NotFiniteError):
+        return None
+    return (new, bound) if bound >= reached - _ROUNDING * abs(reached) else None
 
 
 def slope_of_mean(problem: PaperProblem, m: Tensor, v: Tensor, phi: Gamma) -> Tensor:
@@ -126,9 +75,7 @@ def slope_of_mean(problem: PaperProblem, m: Tensor, v: Tensor, phi: Gamma) -> Te
     return torch.cat([problem.event_weight * (0.5 - product[:events]), -latent * (0.5 + product[events:])])
 
 
-def search_mean(
-    problem: PaperProblem, coordinates: Coordinates, offset: Tensor, v: Tensor, phi_of: PhiOf, tolerance: float
-) -> Tensor:
+def search_mean(problem: PaperProblem, coordinates: Coordinates, offset: Tensor, v: Tensor, tolerance: float) -> Tensor:
     r"""Return the mean of g at the points, shape (P,), for the best mean of q(theta) that was found.
 
     A sweep moves the mean to the top of a quadratic that lies below the ELBO everywhere, with the curvature
@@ -142,43 +89,39 @@ def search_mean(
     (P,), is what J·theta lacks of the mean of g. The search stops when the slope promises less than `tolerance` nats.
     """
 
-    def value(place: Tensor, m: Tensor, phi: Gamma) -> float:
+    def value(place: Tensor, m: Tensor) -> float:
         # The ELBO but for what the covariance of q(theta) adds, which stays.
-        return elbo(problem, m, v, phi, float((coordinates.precision * place**2).sum()) / 2)
+        return elbo(problem, m, v, update_phi(problem, m, v), float((coordinates.precision * place**2).sum()) / 2)
 
-    def slope_at(place: Tensor, m: Tensor, phi: Gamma) -> Tensor:
-        return coordinates.rows.transposed_times(slope_of_mean(problem, m, v, phi)) - coordinates.precision * place
+    def slope_at(place: Tensor, m: Tensor) -> Tensor:
+        slope = slope_of_mean(problem, m, v, update_phi(problem, m, v))
+        return coordinates.rows.transposed_times(slope) - coordinates.precision * place
+
+    def no_steps() -> LimitedInverseHessian:
+        return LimitedInverseHessian(_DEPTH, coordinates.covariance_times)
 
     place = coordinates.place
     m = offset + coordinates.rows.times(place)
-    phi = phi_of(m)
-    reached, slope = value(place, m, phi), slope_at(place, m, phi)
-    inverse = LimitedInverseHessian(_DEPTH, coordinates.covariance_times)
+    reached, slope, inverse = value(place, m), slope_at(place, m), no_steps()
     for _ in range(_most_steps(*coordinates.rows.shape)):
         # The gradient of what is minimised is minus the slope of the ELBO.
         direction = inverse.direction(-slope)
-        promise = float(slope @ direction)
-        if not promise > 0:
-            inverse = LimitedInverseHessian(_DEPTH, coordinates.covariance_times)
+        if not float(slope @ direction) > 0:
+            inverse = no_steps()
             direction = inverse.direction(-slope)
-            promise = float(slope @ direction)
+        promise = float(slope @ direction)
         if not promise > tolerance:
             break
         change = coordinates.rows.times(direction)
-
-        tried: dict[float, tuple[Tensor, Tensor, Gamma]] = {}
-
-        def along(length: float) -> float:
-            # Called within this turn of the loop only.
-            there = m + length * change  # noqa: B023
-            tried[length] = place + length * direction, there, phi_of(there)  # noqa: B023
-            return value(*tried[length])  # noqa: B023
-
-        length, gained = _length(along, reached, promise)
+        # Called within this turn of the loop only.
+        length, gained = _length(
+            lambda length: value(place + length * direction, m + length * change) - reached,  # noqa: B023
+            promise,
+        )
         if not gained > 0:
             break
-        place, m, phi = tried[length]
-        before, slope = slope, slope_at(place, m, phi)
+        place, m = place + length * direction, m + length * change
+        before, slope = slope, slope_at(place, m)
         step, fall = length * direction, before - slope
         # Where a step has raised the slope, the ELBO bends upwards.
         if float(step @ fall) > _LEAST_CURVATURE * float(step.norm() * fall.norm()):
@@ -193,21 +136,21 @@ def _most_steps(points: int, rank: int) -> int:
     return max(_FEWEST_STEPS, min(_MOST_STEPS, round(2 * sweep / step)))
 
 
-def _length(along: Callable[[float], float], before: float, promise: float) -> tuple[float, float]:
+def _length(gain_of: Callable[[float], float], promise: float) -> tuple[float, float]:
     """Return how far to go, and what that gains: doubled while it pays, or cut until it does; 0 where nothing does."""
     length = 1.0
-    gain = along(length) - before
+    gain = gain_of(length)
     if gain > _LEAST_SHARE * promise:
         # A parabola gains half of what its slope promises; where it is much more, the way is longer.
         while length < _LONGEST and gain > _STRAIGHT * length * promise:
-            longer = along(2 * length) - before
+            longer = gain_of(2 * length)
             if not longer > (1 + _WORTH_LENGTHENING) * gain:
                 break
             length, gain = 2 * length, longer
         return length, gain
     while length > _SHORTEST:
         length /= 3
-        gain = along(length) - before
+        gain = gain_of(length)
         if gain > _LEAST_SHARE * length * promise:
             return length, gain
     return 0.0, 0.0

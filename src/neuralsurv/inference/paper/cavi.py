@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.paper import updates
-from neuralsurv.inference.paper.acceleration import AcceleratedSweeps
+from neuralsurv.inference.paper.acceleration import sweep_from_best_mean
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.inference.paper.updates import CaviStart, CaviState, curvature_and_slope, update_phi
 from neuralsurv.model.linearise import Linearised
 from neuralsurv.model.prior import Gamma
-from neuralsurv.solvers.choose import Choice
 from neuralsurv.solvers.dual import DualSolver
 from neuralsurv.solvers.interface import Solver
 from neuralsurv.solvers.lowrank import low_rank_solver
@@ -47,11 +45,6 @@ class SweepSolver:
     rough: Solver[Any] | None = None  # a cheaper one for the first sweeps, where these are slow
     # From the curvatures at the points to the information that the directions left out would have had, in nats.
     lost_information: Callable[[Tensor], float] = lambda curvature: 0.0
-
-    def report(self, choice: Choice, problem: PaperProblem, state: CaviState) -> SolverReport:
-        """Return which solver was used, and what it lost by the last sweep."""
-        curvature, _ = curvature_and_slope(problem, state.m, state.v, state.phi)
-        return SolverReport(choice.solver, choice.reason, self.rank, self.lost_information(curvature))
 
 
 def make_solver(
@@ -114,73 +107,6 @@ def _relative_change(new: CaviState, old: CaviStart, weight: Tensor) -> float:
     )
 
 
-@dataclass
-class _Run:
-    """The sweeps of one fit so far."""
-
-    problem: PaperProblem
-    linearised: Linearised
-    exact: Solver[Any]
-    rough: Solver[Any] | None
-    tolerance: float
-    max_sweeps: int
-    report: Report
-    reached: float = -math.inf
-    trace: list[float] = field(default_factory=list)
-    changes: list[float] = field(default_factory=list)
-    rough_sweeps: int = 0
-    converged: bool = False
-    interrupted: bool = False
-
-    @property
-    def done(self) -> int:
-        """Number of sweeps so far."""
-        return len(self.trace) + self.rough_sweeps
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether there is a sweep to come."""
-        return self.done < self.max_sweeps and not self.converged and not self.interrupted
-
-    @property
-    def solver(self) -> Solver[Any]:
-        """The solver of the next sweep."""
-        return self.rough or self.exact
-
-    def sweep(self, state: CaviStart) -> tuple[CaviState, float]:
-        """Return the state after a plain sweep, with its ELBO."""
-        new = updates.sweep(self.problem, self.linearised, self.solver, state)
-        return new, updates.elbo_of(self.problem, new)
-
-    def accept(self, old: CaviStart, new: CaviState, bound: float) -> CaviState:
-        """Record a sweep; where it ends those in single precision, return its state with exact moments."""
-        if not math.isfinite(bound):
-            raise NotFiniteError(f"the ELBO became {bound} in sweep {self.done + 1}; look for extreme covariates.")
-        change = _relative_change(new, old, self.problem.points.weight)
-        if self.rough is None:
-            self.trace.append(bound)
-            self.changes.append(change)
-            self.converged = change < self.tolerance
-        else:
-            self.rough_sweeps += 1
-            if change < _ROUGH_CHANGE or not bound > self.reached or self.rough_sweeps == self.max_sweeps - 1:
-                self.rough = None
-                mean, variance = self.exact.moments(new.theta)
-                new = replace(new, m=self.linearised.offset + mean, v=variance)
-                bound = updates.elbo_of(self.problem, new)
-        self.reached = bound
-        try:
-            self.report(self.done, bound, change)
-        except KeyboardInterrupt:
-            self.interrupted = True
-        return new
-
-    def info(self, state: CaviState) -> CaviInfo:
-        latent = state.phi.shape - self.problem.phi_prior.shape - self.problem.event_count
-        trace, changes = tuple(self.trace), tuple(self.changes)
-        return CaviInfo(trace, changes, self.converged, self.interrupted, latent, self.rough_sweeps)
-
-
 def fit(
     problem: PaperProblem,
     linearised: Linearised,
@@ -196,22 +122,54 @@ def fit(
     """Sweep until no block of parameters changes by more than `tolerance`, relative to its size: the rule of the paper.
 
     The blocks are the shape of q(phi), the mean of q(theta), and the variances of g at the points. With `accelerate`,
-    sweeps start where the last ones seem to lead (:class:`AcceleratedSweeps`); the end is a fixed point of the sweeps
-    either way, but where there are several it need not be the same one. The first sweeps use the cheaper, less exact
-    algebra `rough` if there is one, until they change little or no longer gain; the others, and the ELBO that is
+    sweeps start from the best mean (:mod:`neuralsurv.inference.paper.acceleration`); the end is a fixed point of the
+    sweeps either way, but where there are several it need not be the same one. The first sweeps use the cheaper, less
+    exact algebra `rough` if there is one, until they change little or no longer gain; the others, and the ELBO that is
     reported, are the solver's own.
     """
-    run = _Run(problem, linearised, solver, rough, tolerance, max_sweeps, report)
-    accelerated = AcceleratedSweeps(problem, linearised)
-    # An interrupt of the first sweep is passed on.
-    current = run.accept(state, *run.sweep(state))
-    while run.goes_on:
+    trace: list[float] = []
+    changes: list[float] = []
+    rough_sweeps, converged, interrupted = 0, False, False
+    reached, last_gain = -math.inf, math.inf
+    current: CaviState | None = None
+    while current is None or not (converged or interrupted or len(trace) + rough_sweeps >= max_sweeps):
+        algebra = rough or solver
         try:
-            found = accelerated(run.solver, current, run.reached) if accelerate else None
-            found = found or run.sweep(current)
+            found = None
+            if accelerate and current is not None:
+                found = sweep_from_best_mean(problem, linearised, algebra, current, reached, last_gain)
+            if found is None:
+                new = updates.sweep(problem, linearised, algebra, state)
+                bound = updates.elbo_of(problem, new)
+            else:
+                new, bound = found
+                last_gain = bound - reached
         except KeyboardInterrupt:
             # The state of the last finished sweep is a posterior like any other, only not the final one.
-            run.interrupted = True
+            if current is None:
+                raise
+            interrupted = True
             break
-        current = run.accept(current, *found)
-    return current, run.info(current)
+        done = len(trace) + rough_sweeps + 1
+        if not math.isfinite(bound):
+            raise NotFiniteError(f"the ELBO became {bound} in sweep {done}; look for extreme covariates.")
+        change = _relative_change(new, state, problem.points.weight)
+        if rough is None:
+            trace.append(bound)
+            changes.append(change)
+            converged = change < tolerance
+        else:
+            rough_sweeps += 1
+            if change < _ROUGH_CHANGE or not bound > reached or rough_sweeps == max_sweeps - 1:
+                rough = None
+                mean, variance = solver.moments(new.theta)
+                new = replace(new, m=linearised.offset + mean, v=variance)
+                bound = updates.elbo_of(problem, new)
+        state = current = new
+        reached = bound
+        try:
+            report(done, bound, change)
+        except KeyboardInterrupt:
+            interrupted = True
+    latent = current.phi.shape - problem.phi_prior.shape - problem.event_count
+    return current, CaviInfo(tuple(trace), tuple(changes), converged, interrupted, latent, rough_sweeps)

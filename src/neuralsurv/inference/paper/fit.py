@@ -16,7 +16,7 @@ from neuralsurv.inference.paper.cavi import make_solver
 from neuralsurv.inference.paper.footprint import require_paper
 from neuralsurv.inference.paper.problem import COARSE_ROWS, PaperProblem, build_problem, coarse_problem
 from neuralsurv.inference.paper.settings import PaperSettings
-from neuralsurv.inference.paper.updates import CaviStart
+from neuralsurv.inference.paper.updates import CaviStart, curvature_and_slope
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.linearise import Linearised, linearise, linearise_network
 from neuralsurv.model.prior import Gamma, GroupedPrior
@@ -47,21 +47,13 @@ class PaperFit:
     mode: mode.Mode  # where the network was linearised
     objectives: tuple[float, ...]  # U at the end of every start
     info: cavi.CaviInfo
-    problem: PaperProblem  # what was fitted
+    likelihood: PaperProblem  # what was fitted
     missing_exposure: float  # part of the time at risk that the quadrature rule leaves out
     solver: SolverReport
     # Sweeps that were run on a coarser quadrature rule, or in single precision, before those of `info`.
     coarse_sweeps: int
-
-    @property
-    def worst_k_hat(self) -> float:
-        """Infinite, for no warning: the paper's bound is nearly always far from the posterior, as documented."""
-        return math.inf
-
-    @property
-    def known_log_scales(self) -> None:
-        """None: the prior has no scales."""
-        return None
+    worst_k_hat: float = math.inf  # no warning: the paper's bound is nearly always far from the posterior
+    known_log_scales: None = None  # the prior has no scales
 
     @property
     def theta_star(self) -> Tensor:
@@ -69,19 +61,14 @@ class PaperFit:
         return self.mode.theta
 
     @property
-    def likelihood(self) -> PaperProblem:
-        """What was fitted."""
-        return self.problem
-
-    @property
     def phi_prior(self) -> Gamma:
         """The prior of phi."""
-        return self.problem.phi_prior
+        return self.likelihood.phi_prior
 
     @property
     def prior(self) -> GroupedPrior:
         """The prior of the weights, whose scales are known."""
-        return GroupedPrior(self.problem.weight_prior.precision, ())
+        return GroupedPrior(self.likelihood.weight_prior.precision, ())
 
     @property
     def best_theta(self) -> SolvedGaussian:
@@ -93,35 +80,28 @@ class PaperFit:
         """The ELBO after each sweep."""
         return self.info.elbo
 
-    @property
-    def latent_share(self) -> float:
-        """The average of 1 − σ(g) over the baseline exposure: latent points over all points at rate phi."""
-        return self._share(self.info.latent_points, self.phi.mean)
-
-    def _share(self, latent_points: float, phi: float) -> float:
-        every = phi * float(self.problem.baseline.sum())
-        # Entries may be so late that rounding leaves nothing of the exposure.
-        return latent_points / every if every > 0 else 0.0
-
     def rule(self, nodes: int) -> GaussLegendre:
         """Return a Gauss–Legendre rule."""
         return GaussLegendre(nodes)
 
     def reduce(self, time: Tensor, x: Tensor, importance: Tensor, tolerance: float) -> GroupedSolver:
         """Return the directions of the weights that carry information."""
-        network, precision = self.problem.network, self.problem.weight_prior.precision
+        network, precision = self.likelihood.network, self.likelihood.weight_prior.precision
         rows = linearise_network(network, self.theta_star, time, x).rows
         return grouped_solver([(rows, False)], precision, importance, tolerance=tolerance, most=network.size)
 
     def diagnose(self) -> Diagnostics:
         """Return the diagnostics of the variational posterior."""
-        return self._diagnose(self.info.latent_points, self.latent_share, self._about_sweeps())
+        return self._diagnose(self.info.latent_points, self.phi.mean, self._about_sweeps())
 
     def diagnose_draws(self, latent_points: float, phi: float) -> Diagnostics:
         """Return the diagnostics of exact draws, which need neither the sweeps nor a quadrature rule."""
-        return self._diagnose(latent_points, self._share(latent_points, phi), [])
+        return self._diagnose(latent_points, phi, [])
 
-    def _diagnose(self, latent_points: float, latent_share: float, more: list[Concern]) -> Diagnostics:
+    def _diagnose(self, latent_points: float, phi: float, more: list[Concern]) -> Diagnostics:
+        every = phi * float(self.likelihood.baseline.sum())
+        # Entries may be so late that rounding leaves nothing of the exposure.
+        latent_share = latent_points / every if every > 0 else 0.0
         concerns, collapsed = [], latent_share < COLLAPSE_SHARE
         if collapsed:
             text = (
@@ -290,6 +270,7 @@ def fit_paper(
     theta = state.theta.compact(MEMORY)
     nodes = settings.rule.nodes(cohort.entry, cohort.time, settings.rho)
     missing = missing_share(cohort.entry, cohort.time, cohort.weight, nodes, settings.rho)
-    used = solver.report(choice, problem, state)
+    curvature, _ = curvature_and_slope(problem, state.m, state.v, state.phi)
+    used = SolverReport(choice.solver, choice.reason, solver.rank, solver.lost_information(curvature))
     coarse_sweeps += info.rough_sweeps
     return PaperFit(state.phi, theta, start, tuple(objectives), info, problem, missing, used, coarse_sweeps)

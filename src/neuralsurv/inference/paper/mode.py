@@ -15,14 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.optimise.descent import Answer, Function, descend, descend_together
-from neuralsurv.inference.optimise.inverse_hessian import InverseHessian
+from neuralsurv.inference.optimise.descent import Answer, Function, InverseHessian, descend, descend_together
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
 from neuralsurv.model.network import Pullback
@@ -95,27 +95,10 @@ def objective(problem: PaperProblem, theta: Tensor, phi: float | None = None) ->
 
 
 def direct(
-    problem: PaperProblem,
-    theta: Tensor,
-    *,
-    tolerance: float = 1e-6,
-    max_iterations: int = 3000,
-    inverse_hessian: InverseHessian | None = None,
-    report: Report | None = None,
+    problem: PaperProblem, theta: Tensor, *, inverse_hessian: InverseHessian | None = None, **options: Any
 ) -> Mode:
-    """Minimise U by BFGS from `theta`, until an iteration gains less than `tolerance` times U, on average over twenty.
-
-    `inverse_hessian` is what the search on a similar problem has learned; `report` gets the number of each iteration
-    and U.
-    """
-    return direct_together(
-        problem,
-        [theta],
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        inverse_hessians=[inverse_hessian],
-        report=report,
-    )[0]
+    """Minimise U from `theta`; `inverse_hessian` is what the search on a similar problem has learned."""
+    return direct_together(problem, [theta], inverse_hessians=[inverse_hessian], **options)[0]
 
 
 def direct_together(
@@ -125,19 +108,19 @@ def direct_together(
     tolerance: float = 1e-6,
     max_iterations: int = 3000,
     inverse_hessians: Sequence[InverseHessian | None] | None = None,
-    report: Report | None = None,
+    report: Report = lambda iteration, value: None,
 ) -> list[Mode]:
-    """Minimise U from several starts at once: one pass through the network serves all that have not ended.
+    """Minimise U by BFGS from several starts at once: one pass through the network serves all that have not ended.
 
-    `report` gets the number of each iteration of any start and the lowest U of all.
+    A search ends when an iteration gains less than `tolerance` times U, on average over twenty. `report` gets the
+    number of each iteration of any start and the lowest U of all.
     """
     traces = [[value] for value, _ in values_and_slopes(problem, thetas)]
 
     def noting(trace: list[float]) -> Callable[[float], None]:
         def note(value: float) -> None:
             trace.append(value)
-            if report is not None:
-                report(len(trace) - 1, min(other[-1] for other in traces))
+            report(len(trace) - 1, min(other[-1] for other in traces))
 
         return note
 
@@ -189,7 +172,7 @@ def em(
     max_iterations: int = 2000,
     inner_iterations: int = 50,
     inner_tolerance: float = 1e-7,
-    report: Report | None = None,
+    report: Report = lambda iteration, value: None,
 ) -> Mode:
     """Run the paper's expectation–maximisation from `theta` and the prior mean of phi, maximising by BFGS.
 
@@ -204,17 +187,15 @@ def em(
     for iteration in range(1, max_iterations + 1):
         negative_q, phi_next, phi_part = _bound(problem, theta, phi)
         found = descend(
-            negative_q, theta, tolerance=inner_tolerance, max_iterations=inner_iterations, inverse_hessian=inverse
+            negative_q, theta, tolerance=inner_tolerance, max_iterations=inner_iterations, inverse_hessians=[inverse]
         )
         theta, phi, inverse = found.theta, phi_next, found.inverse_hessian
         trace.append(objective(problem, theta, phi))
-        if report is not None:
-            report(iteration, trace[-1])
+        report(iteration, trace[-1])
         q = found.value + phi_part
         quiet = quiet + 1 if abs(q - previous) < tolerance * abs(previous) else 0
-        previous = q
-        if quiet >= 2:
-            converged = True
+        previous, converged = q, quiet >= 2
+        if converged:
             break
     return _finish(problem, theta, objective(problem, theta), trace, converged)
 

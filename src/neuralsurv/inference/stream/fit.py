@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,12 +12,10 @@ from torch import Tensor
 from neuralsurv.data.stream.survey import Survey
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_network, build_prior
-from neuralsurv.inference.linearised_fit import SolverReport
+from neuralsurv.inference.stream.ascent import sweep_all_rows, take_steps
 from neuralsurv.inference.stream.batch_terms import BatchTerms
-from neuralsurv.inference.stream.exact_sweeps import sweep_all_rows
 from neuralsurv.inference.stream.feature_learning import FeatureTraining, Objective, learn_features
 from neuralsurv.inference.stream.kept_directions import KeptDirections, choose_directions
-from neuralsurv.inference.stream.natural_gradient import take_steps
 from neuralsurv.inference.stream.packed_rows import BLOCK_ROWS, PackedRows, block_order
 from neuralsurv.inference.stream.plan import StreamPlan
 from neuralsurv.inference.stream.processes import ProcessGroup
@@ -52,13 +49,8 @@ class StreamFit:
     """A streamed fit around one mode."""
 
     posterior: Posterior  # φ is fixed
-    result: StreamedResult  # how the inference ended
-    scales: dict[str, float]  # of the prior, by group
-    # Averages over the time at risk: of 1 − σ(g), and of whether the hazard is close to its ceiling.
-    latent_share: float
-    crowded_share: float
-    latent_points: float  # φ times the exposure without hazard
-    solver: SolverReport  # which directions of the weights were kept
+    elbo: tuple[float, ...]  # as the inference went on
+    diagnostics: Diagnostics
 
 
 @dataclass(frozen=True)
@@ -69,10 +61,8 @@ class _Model:
     normaliser: Constant
     phi: float
     rule: ShiftedLog
-    training_rule: Callable[[int, int], Rule]
     prior: GroupedPrior
     log_scales: Tensor
-    training_scales: Tensor
 
 
 @dataclass(frozen=True)
@@ -120,21 +110,18 @@ class StreamFitter:
         settings = replace(settings, ablation=replace(settings.ablation, pairs=pairs))
         network = build_network(event_time, event_weight, self.covariates, settings, self.seed)
         prior = build_prior(network, settings)
-        training = prior.medians.clone()
+        log_scales = prior.medians.clone()
         for place, group in enumerate(prior.groups):
-            if group.name == "network":
-                training[place] = math.log(_TRAINING_SCALE)
-        shift, seed = network.basis.shift, self.seed
+            if group.name == "network" and self.plan.training_passes:
+                log_scales[place] = math.log(_TRAINING_SCALE)
         return _Model(
             network=network,
             normaliser=Constant(1 / settings.headroom),
             # The crude rate of events.
             phi=self.survey.weighted_events / (self.survey.exposure / scale),
-            rule=ShiftedLog(settings.quadrature_points, shift),
-            training_rule=lambda number, block: RandomLog(_TRAINING_NODES, shift, (seed, 2, number, block)),
+            rule=ShiftedLog(settings.quadrature_points, network.basis.shift),
             prior=prior,
-            log_scales=training if self.plan.training_passes else prior.medians,
-            training_scales=training,
+            log_scales=log_scales,
         )
 
     def _mode(self, model: _Model) -> Tensor:
@@ -144,8 +131,12 @@ class StreamFitter:
         start = torch.zeros(model.network.size, dtype=torch.float64)
         if not self.plan.training_passes:
             return start
-        precision = model.prior.at(model.training_scales).precision
-        objective = Objective(model.network, model.normaliser, model.training_rule, precision, model.phi)
+        precision = model.prior.at(model.log_scales).precision
+
+        def rule(number: int, block: int) -> Rule:
+            return RandomLog(_TRAINING_NODES, model.rule.shift, (self.seed, 2, number, block))
+
+        objective = Objective(model.network, model.normaliser, rule, precision, model.phi)
         plan = self.plan
         training = FeatureTraining(plan.training_passes, plan.training_blocks, plan.rate, self.seed)
         with bar("learning features" + self.label, training.steps(self.rows.blocks), self._shown) as advance:
@@ -209,30 +200,32 @@ class StreamFitter:
             return take_steps(problem, blocks=plan.blocks, passes=plan.passes, seed=self.seed)
 
     def _fit(self, model: _Model, terms: BatchTerms, result: StreamedResult) -> StreamFit:
-        directions = terms.directions
-        names = [group.name for group in model.prior.groups]
+        directions, log_scales = terms.directions, result.log_scales
         exposure = self.survey.exposure / self.survey.last_time
         headroom = 1 / model.normaliser.value
+        # The time at risk without hazard, and with one that is close to its ceiling.
         latent, crowded = result.last[1:3].tolist()
-        information, log_scales = terms.information(result.sums), result.log_scales
-        lost = information.across * directions.posterior(information, log_scales).across
+        information = terms.information(result.sums)
         theta = directions.weight_posterior(information, log_scales)
-        return StreamFit(
-            posterior=Posterior(PointMass(model.phi), theta, terms.theta_star, model.network, model.normaliser, 1.0),
-            result=result,
-            scales=dict(zip(names, log_scales.exp().tolist(), strict=True)),
-            latent_share=latent / (headroom * exposure),
-            crowded_share=crowded / (headroom * exposure),
+        reason, lost = "all directions of the weights are kept", 0.0
+        if not directions.complete:
+            reason = f"the {directions.rank} directions of {model.network.size} that carry most information"
+            lost = information.across * directions.posterior(information, log_scales).across
+        names = [group.name for group in model.prior.groups]
+        diagnostics = Diagnostics(
+            converged=result.converged,
+            sweeps=len(result.elbo),
             latent_points=model.phi * latent,
-            solver=_report(directions, lost),
+            latent_share=latent / (headroom * exposure),
+            scales=dict(zip(names, log_scales.exp().tolist(), strict=True)),
+            solver="streamed",
+            solver_reason=reason,
+            rank=directions.rank,
+            lost_information=lost,
+            **concern_fields([*_about_convergence(result), *near_ceiling(crowded / (headroom * exposure))]),
         )
-
-
-def _report(directions: KeptDirections, lost: float) -> SolverReport:
-    if directions.complete:
-        return SolverReport("streamed", "all directions of the weights are kept", directions.rank, 0.0)
-    reason = f"the {directions.rank} directions of {len(directions.prior.unit)} that carry most information"
-    return SolverReport("streamed", reason, directions.rank, lost)
+        posterior = Posterior(PointMass(model.phi), theta, terms.theta_star, model.network, model.normaliser, 1.0)
+        return StreamFit(posterior, result.elbo, diagnostics)
 
 
 @dataclass(frozen=True)
@@ -251,14 +244,14 @@ class StreamedModes:
     @property
     def trace(self) -> np.ndarray:
         """The ELBO as the fits went on, on average over the modes, which is a bound for the mixture as well."""
-        longest = max(len(fit.result.elbo) for fit in self.fits)
+        longest = max(len(fit.elbo) for fit in self.fits)
         # A fit that ended before the others stays at its last value.
-        traces = [np.pad(fit.result.elbo, (0, longest - len(fit.result.elbo)), mode="edge") for fit in self.fits]
+        traces = [np.pad(fit.elbo, (0, longest - len(fit.elbo)), mode="edge") for fit in self.fits]
         return np.asarray(np.mean(traces, axis=0))
 
     def diagnose(self) -> Diagnostics:
         """Return the diagnostics of all modes as one: averages, and the concerns about any of them."""
-        found = [_diagnose(fit) for fit in self.fits]
+        found = [fit.diagnostics for fit in self.fits]
         first = found[0]
         # Few events concern all modes alike.
         shared = few_events(self.event_weight)
@@ -283,20 +276,7 @@ class StreamedModes:
         )
 
 
-def _diagnose(fit: StreamFit) -> Diagnostics:
-    return Diagnostics(
-        converged=fit.result.converged,
-        sweeps=len(fit.result.elbo),
-        latent_points=fit.latent_points,
-        latent_share=fit.latent_share,
-        scales=fit.scales,
-        **asdict(fit.solver),
-        **concern_fields([*_about_convergence(fit), *near_ceiling(fit.crowded_share)]),
-    )
-
-
-def _about_convergence(fit: StreamFit) -> list[Concern]:
-    result = fit.result
+def _about_convergence(result: StreamedResult) -> list[Concern]:
     if result.converged:
         return []
     if result.moved:

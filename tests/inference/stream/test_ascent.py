@@ -1,15 +1,16 @@
-"""Streamed sweeps: against the in-memory ascent, at the end of the search for scales, and resumed."""
+"""Streamed sweeps against the ascent in memory; steps against sweeps; runs that resume."""
 
 import numpy as np
 import pytest
 import torch
 
-from inference.streamed_problems import COHORT, Kept, KilledError, batch_terms, streamed_problem
+from inference.streamed_problems import COHORT, ROWS, Kept, KilledError, batch_terms, streamed_problem
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.default.expectations import Ascent
-from neuralsurv.inference.stream import exact_sweeps
+from neuralsurv.inference.stream import ascent as streamed_ascent
 from neuralsurv.inference.stream import streamed_problem as problems
-from neuralsurv.inference.stream.exact_sweeps import sweep_all_rows
+from neuralsurv.inference.stream.ascent import sweep_all_rows, take_steps
+from neuralsurv.inference.stream.packed_rows import block_order, minibatches
 from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.points import build_points
 from neuralsurv.solvers.primal import PrimalSolver
@@ -82,13 +83,58 @@ def test_a_step_that_lowers_the_score_is_halved_and_the_sweeps_end(monkeypatch):
     assert found.elbo == (1.0,)
 
 
-def run_of(checkpoint):
+def test_estimates_from_samples_are_unbiased():
+    terms = batch_terms(star=0.2)
+    problem = streamed_problem(terms)
+    q = problem.start()
+    total = problem.sums(np.arange(ROWS.blocks), q)
+    parts = minibatches(block_order(ROWS.blocks, 7, 0), 1)
+    estimates = [problem.sums(part, q) * (ROWS.blocks / len(part)) for part in parts]
+    assert len({len(part) for part in parts}) == 1
+    torch.testing.assert_close(sum(estimates) / len(parts), total, rtol=1e-10, atol=1e-9)
+
+
+@pytest.mark.usefixtures("held")
+def test_steps_on_samples_agree_with_sweeps():
+    # Stated tolerance: means within 0.1 posterior standard deviations (root mean square), variances within 2 %.
+    terms = batch_terms(star=0.1)
+    exact = sweep_all_rows(streamed_problem(terms), tolerance=1e-8, most=60)
+    steps = take_steps(streamed_problem(terms), blocks=2, passes=24, seed=1)
+    assert_close_posteriors(terms, exact, steps, mean=0.1, variance=0.02)
+    assert steps.converged
+    assert steps.moved < 1
+
+
+def assert_close_posteriors(terms, exact, steps, *, mean, variance):
+    one, other = (terms.directions.posterior(terms.information(s.sums), s.log_scales) for s in (exact, steps))
+    gap = torch.linalg.solve_triangular(one.inverse_factor.T, (other.mean - one.mean)[:, None], upper=True)
+    assert float(gap.square().mean().sqrt()) < mean
+    variances = [q.inverse_factor.square().sum(0) for q in (one, other)]
+    assert float((variances[1] / variances[0] - 1).abs().max()) < variance
+
+
+def test_steps_shrink_as_they_must():
+    terms = batch_terms()
+    run = streamed_ascent._Steps(streamed_problem(terms), blocks=1, passes=2, seed=0)
+    rates = np.array([run.rate(step) for step in range(100_000)])
+    assert rates[0] == 1
+    assert (np.diff(rates[run.hold :]) < 0).all()
+    # Like 2/t: the sum grows without end, that of the squares does not.
+    assert rates[99_999] == pytest.approx(2 / 100_000, rel=1e-3)
+
+
+def sweeps_of(checkpoint):
     return sweep_all_rows(streamed_problem(batch_terms(star=0.1), checkpoint=checkpoint), tolerance=1e-6, most=20)
 
 
+def steps_of(checkpoint):
+    return take_steps(streamed_problem(batch_terms(star=0.1), checkpoint=checkpoint), blocks=2, passes=2, seed=1)
+
+
 @pytest.mark.parametrize("dies_after", [1, 5])
-def test_a_run_that_is_killed_and_resumed_ends_with_the_same_bits(dies_after, monkeypatch):
-    monkeypatch.setattr(exact_sweeps, "_PORTION", 3)
+@pytest.mark.parametrize("run_of", [sweeps_of, steps_of])
+def test_a_run_that_is_killed_and_resumed_ends_with_the_same_bits(run_of, dies_after, monkeypatch):
+    monkeypatch.setattr(streamed_ascent, "_PORTION", 3)
     whole = Kept()
     expected = run_of(whole)
     dying = Kept(dies_after=dies_after)
