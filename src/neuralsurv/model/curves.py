@@ -3,9 +3,9 @@ r"""Curved effects of single covariates: a hidden layer whose units respond to o
 .. math:: f(x) = \sum_j f_j(u_j), \qquad \mathrm{cov}(f_j(u), f_j(u')) = a_j^2\,e^{-|u-u'|} + b_j^2\,m(|u-u'|)
 
 with :math:`u_j` the normal score of the j-th covariate: the standard normal quantile at its rank among the training
-rows, which for a normal covariate is the covariate itself. The first kernel is rough: its functions may jump, as effects
-with a threshold do. The second, a Matérn kernel of order 5/2, is smooth. Both are spanned by units at a few centres,
-and the columns are those combinations of all units that vary most over the training rows, with the amplitudes
+rows, which for a normal covariate is the covariate itself. The first kernel is rough: its functions may jump, as
+effects with a threshold do. The second, a Matérn kernel of order 5/2, is smooth. Both are spanned by units at a few
+centres, and the columns are those combinations of all units that vary most over the training rows, with the amplitudes
 :math:`a_j, b_j` in them: independent weights of variance :math:`s^2` stand for a random function of mean variance
 :math:`s^2`.
 """
@@ -80,7 +80,8 @@ class Curves:
 
 def normal_scores(values: Tensor, ranks: Tensor, x: Tensor) -> Tensor:
     """Return the normal scores of n rows, shape (n, k); `values` and `ranks`, shape (k, q), are those of `Curves`."""
-    return torch.special.ndtri(rank_of(values, ranks, x).clamp(_LEAST_RANK, 1 - _LEAST_RANK))
+    scores: Tensor = torch.special.ndtri(rank_of(values, ranks, x).clamp(_LEAST_RANK, 1 - _LEAST_RANK))
+    return scores
 
 
 def units(scores: Tensor, centres: Tensor) -> Tensor:

@@ -74,6 +74,10 @@ class Solver(Protocol[Solved]):
     def moments(self, gaussian: Solved) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at the solver's own rows, each of shape (P,)."""
 
+
+class SearchableSolver(Solver[Solved], Protocol[Solved]):
+    """A solver in whose coordinates a mean can be searched."""
+
     def coordinates(self, gaussian: Solved) -> Coordinates:
         """Return coordinates in which the mean of a Gaussian of this solver is searched."""
 

@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations_with_replacement
+from itertools import accumulate, combinations_with_replacement, pairwise
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from neuralsurv.solvers.interface import Coordinates
 from neuralsurv.solvers.primal import cholesky
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
@@ -40,8 +39,7 @@ class Separable:
     def places(self) -> tuple[slice, ...]:
         """Where the columns of each block are; those of time alone come last."""
         sizes = [block.shape[1] for block in self.blocks]
-        stops = torch.tensor([0, *sizes]).cumsum(0).tolist()
-        return tuple(slice(start, stop) for start, stop in zip(stops, stops[1:], strict=False))
+        return tuple(slice(start, stop) for start, stop in pairwise(accumulate(sizes, initial=0)))
 
     @property
     def size(self) -> int:
@@ -132,10 +130,6 @@ class SeparableSolver:
         """Return mean and variance of J·theta at the solver's own rows."""
         inverse = gaussian.inverse_factor
         return self.rows.times(gaussian.inner_mean), self.rows.variances(inverse.T @ inverse).clamp_min(0)
-
-    def coordinates(self, gaussian: SubspaceGaussian) -> Coordinates | None:
-        """Return None: nothing is searched in these coordinates."""
-        return None
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ cohort, times :math:`e^{f(x)}`, where f has a linear part, products and the curv
 log-likelihood of a row is :math:`(\delta - \Lambda)f - \Lambda f^2/2`, with :math:`\Lambda` the cumulative hazard of
 the cohort up to its time. With features F, amplitudes a, :math:`B = I + aF^\top\mathrm{diag}(\Lambda)Fa` and
 :math:`\beta = aF^\top(\delta - \Lambda)`, the log evidence is
-:math:`\tfrac12\beta^\top B^{-1}\beta - \tfrac12\log|B|`, and its derivative with respect to the log amplitude of a group
-is :math:`\sum (\bar z^2 + \mathrm{var}\,z - 1)` over its weights z, which have mean :math:`B^{-1}\beta` and covariance
+:math:`\tfrac12\beta^\top B^{-1}\beta - \tfrac12\log|B|`. Its derivative with respect to the log amplitude of a group is
+:math:`\sum (\bar z^2 + \mathrm{var}\,z - 1)` over its weights z, which have mean :math:`B^{-1}\beta` and covariance
 :math:`B^{-1}`.
 """
 
@@ -88,7 +88,8 @@ def choose_curves(cohort: Cohort, *, products: bool) -> Curves | None:
         x[some], [shape.columns[some] for shape in shapes], surplus[some], expected[some], products
     )
     # One block of units for each shape, in the order of `units`.
-    mix = torch.block_diag(*(shape.mix * amplitude for shape, amplitude in zip(shapes, amplitudes, strict=True)))
+    scaled = [shape.mix * amplitude for shape, amplitude in zip(shapes, amplitudes, strict=True)]
+    mix: Tensor = torch.block_diag(*scaled)  # type: ignore[no-untyped-call]
     columns = torch.cat([shape.columns * a for shape, a in zip(shapes, amplitudes, strict=True)], 1)
     directions = _informed(columns * expected.clamp_min(0).sqrt()[:, None])
     # In the layout that a file gives back: products must be the same to the last bit.
@@ -231,4 +232,5 @@ def _informed(roots: Tensor) -> Tensor:
     total = values.clamp_min(0).cumsum(0)
     dropped = int((total <= _LEFT_OUT * total[-1]).sum())
     kept = max(1, min(_MOST_COLUMNS, len(values) - dropped))
-    return vectors[:, -kept:].flip(1)
+    informed: Tensor = vectors[:, -kept:].flip(1)
+    return informed

@@ -46,7 +46,7 @@ def default_bytes(points: int, covariates: int, linear: int, hidden: tuple[int, 
 def separable_bytes(points: int, rows: int, network: Additive) -> float:
     """Return the peak memory of a fit without a network, in bytes."""
     functions = len(network.factors(torch.ones(1, dtype=torch.float64))) + network.basis.size
-    # Features of the rows, and as much again for a product with each; the matrix of the columns, its factor and inverse.
+    # Features of the rows, and as much again for products with them; the matrix of the columns, its factor and inverse.
     return BYTES * (points * float(functions + VECTORS) + 4.0 * rows * network.size + 6.0 * network.size**2)
 
 

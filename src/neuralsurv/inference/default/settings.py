@@ -90,8 +90,8 @@ class DefaultSettings:
         random = hidden is not None or activation is not None
         if random and neighbourhoods is not None:
             raise InputError(
-                f"neighbourhoods={neighbourhoods!r} does nothing beside hidden or activation, which ask for a network in "
-                "place of neighbourhoods and curves; leave one of them out."
+                f"neighbourhoods={neighbourhoods!r} does nothing beside hidden or activation, which ask for a network "
+                "in place of neighbourhoods and curves; leave one of them out."
             )
         return cls(**given, random_network=random, **others).checked()  # type: ignore[arg-type]
 

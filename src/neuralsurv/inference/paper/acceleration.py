@@ -17,7 +17,7 @@ from neuralsurv.inference.paper.updates import CaviState, elbo, update_phi
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
 from neuralsurv.model.linearise import Linearised
 from neuralsurv.model.prior import Gamma
-from neuralsurv.solvers.interface import Coordinates, Solver
+from neuralsurv.solvers.interface import Coordinates, SearchableSolver
 
 # A fall of the ELBO by less than this, relative to its size, is rounding.
 _ROUNDING = 1e-12
@@ -42,7 +42,7 @@ _STRAIGHT = 0.6
 def sweep_from_best_mean(
     problem: PaperProblem,
     linearised: Linearised,
-    solver: Solver[Any],
+    solver: SearchableSolver[Any],
     state: CaviState,
     reached: float,
     last_gain: float,

@@ -22,7 +22,7 @@ from neuralsurv.inference.paper.updates import CaviStart, CaviState, curvature_a
 from neuralsurv.model.linearise import Linearised
 from neuralsurv.model.prior import Gamma
 from neuralsurv.solvers.dual import DualSolver
-from neuralsurv.solvers.interface import Solver
+from neuralsurv.solvers.interface import SearchableSolver
 from neuralsurv.solvers.lowrank import low_rank_solver
 from neuralsurv.solvers.primal import PrimalSolver
 
@@ -40,9 +40,9 @@ Report = Callable[[int, float, float], None]
 class SweepSolver:
     """A solver that is made for a problem."""
 
-    exact: Solver[Any]
+    exact: SearchableSolver[Any]
     rank: int  # number of directions that it keeps
-    rough: Solver[Any] | None = None  # a cheaper one for the first sweeps, where these are slow
+    rough: SearchableSolver[Any] | None = None  # a cheaper one for the first sweeps, where these are slow
     # From the curvatures at the points to the information that the directions left out would have had, in nats.
     lost_information: Callable[[Tensor], float] = lambda curvature: 0.0
 
@@ -110,13 +110,13 @@ def _relative_change(new: CaviState, old: CaviStart, weight: Tensor) -> float:
 def fit(
     problem: PaperProblem,
     linearised: Linearised,
-    solver: Solver[Any],
+    solver: SearchableSolver[Any],
     state: CaviStart,
     *,
     tolerance: float = 1e-6,
     max_sweeps: int = 1000,
     accelerate: bool = True,
-    rough: Solver[Any] | None = None,
+    rough: SearchableSolver[Any] | None = None,
     report: Report = lambda sweep, elbo, change: None,
 ) -> tuple[CaviState, CaviInfo]:
     """Sweep until no block of parameters changes by more than `tolerance`, relative to its size: the rule of the paper.
