@@ -197,9 +197,13 @@ class PredictMethods(BaseEstimator):
         return predictor.path_survival(X, times, parts["id"], ends.entry, ends.time)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return a risk score, the expected cumulative hazard at the last training time: higher is worse."""
-        risk = self._predictor(X).cumulative_hazard(X, [self.time_scale_]).mean
-        return np.asarray(risk.to_numpy()[:, 0])
+        """Return a risk score, the expected time lost up to the last training time: higher is worse.
+
+        It is that time minus the restricted mean survival time, so that people are ranked by how long they are expected
+        to go without the event, also where hazards cross.
+        """
+        horizon = self.time_scale_
+        return np.asarray(horizon - self._predictor(X).rmst(X, horizon).mean.to_numpy())
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return Antolini's concordance index of the posterior mean curves: 0.5 is chance, 1 is perfect.

@@ -110,6 +110,14 @@ class Posterior:
             g[:, part] = torch.addmm(linearised.offset[part], draws.theta, rows.take(part).dense().T)
         return g
 
+    def g_curves(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
+        """Return g of every draw for n people at the same T times, shape (S, n, T)."""
+        found = self.network.values_on_grid(draws.theta, time, x)
+        if found is not None:
+            return found
+        points = self.g_draws(draws, time.repeat(len(x)), _each_time(x, len(time)))
+        return points.reshape(len(draws), len(x), len(time))
+
     def hazard_draws(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
         """Return the hazard of every draw at P points, shape (S, P), for scaled time."""
         g = self.g_draws(draws, time, x)
@@ -125,14 +133,14 @@ class Posterior:
         edges, which = self.network.panels(times)
         rule = GaussLegendre(_PANEL_NODES).nodes(edges[:-1], edges[1:], self.rho)
         # The first nodes of all panels come first, then the second ones, so that whole blocks are added up.
-        layout = (_PANEL_NODES, len(x), len(edges) - 1)
-        node_time, node_weight = (part.reshape(-1, _PANEL_NODES).T[:, None] for part in (rule.time, rule.weight))
-        point_time = node_time.expand(layout).reshape(-1)
-        point_x = x[None, :, None, :].expand(*layout, -1).flatten(0, 2)
-        mass = node_weight.expand(layout).reshape(-1) / self.normaliser(point_time, point_x)
-        pieces = self.g_draws(draws, point_time, point_x).sigmoid_().mul_(mass)
+        node_time, node_weight = (part.reshape(-1, _PANEL_NODES).T.reshape(-1) for part in (rule.time, rule.weight))
+        shape = (len(x), len(node_time))
+        mass = node_weight / self.normaliser(node_time.expand(shape).reshape(-1), _each_time(x, shape[1])).reshape(
+            shape
+        )
+        pieces = self.g_curves(draws, node_time, x).sigmoid_().mul_(mass)
         sums = pieces.new_zeros(len(draws), len(x), len(edges))
-        torch.cumsum(pieces.reshape(len(draws), *layout).sum(1), dim=2, out=sums[:, :, 1:])
+        torch.cumsum(pieces.unflatten(2, (_PANEL_NODES, -1)).sum(2), dim=2, out=sums[:, :, 1:])
         return _columns(sums, which) * draws.phi[:, None, None]
 
     def log_likelihood_draws(self, draws: Draws, entry: Tensor, time: Tensor, event: Tensor, x: Tensor) -> Tensor:
@@ -148,6 +156,11 @@ class Posterior:
     def points_per_person(self, times: Tensor) -> int:
         """Return how many points the cumulative hazard of one person needs for `times`."""
         return (len(self.network.panels(times)[0]) - 1) * _PANEL_NODES
+
+
+def _each_time(x: Tensor, count: int) -> Tensor:
+    """Return rows (n, d) at `count` points each, shape (n·count, d)."""
+    return x[:, None].expand(-1, count, -1).reshape(-1, x.shape[1])
 
 
 def _columns(values: Tensor, which: Tensor) -> Tensor:

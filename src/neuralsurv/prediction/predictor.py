@@ -130,7 +130,7 @@ class Predictor:
 
         def blocks() -> Iterator[np.ndarray]:
             draws = self.draws()
-            numbers = points * (self.posterior.network.size + 3 * self.count)
+            numbers = points * (self.posterior.network.numbers_per_point + 3 * self.count)
             with bar(f"predicting {name}", len(people), self.verbose if len(people) > 1000 else False) as advance:
                 for part in people_blocks(len(people), numbers):
                     # Not around the yield: the caller's own work between two blocks keeps all threads.
