@@ -140,7 +140,7 @@ class Posterior:
         )
         pieces = self.g_curves(draws, node_time, x).sigmoid_().mul_(mass)
         sums = pieces.new_zeros(len(draws), len(x), len(edges))
-        torch.cumsum(pieces.unflatten(2, (_PANEL_NODES, -1)).sum(2), dim=2, out=sums[:, :, 1:])
+        torch.cumsum(pieces.reshape(len(draws), len(x), _PANEL_NODES, -1).sum(2), dim=2, out=sums[:, :, 1:])
         return _columns(sums, which) * draws.phi[:, None, None]
 
     def log_likelihood_draws(self, draws: Draws, entry: Tensor, time: Tensor, event: Tensor, x: Tensor) -> Tensor:
