@@ -16,7 +16,6 @@ from modules import Perceptron
 from neuralsurv import NeuralSurv, OwnNetwork, PaperNeuralSurv
 from neuralsurv.errors import InputError, NeuralSurvWarning
 from neuralsurv.estimator import own_network, streaming
-from neuralsurv.inference.default import fit as default_fit
 from neuralsurv.inference.stream import passes
 
 NAMES = {"time": "years", "event": "died"}
@@ -73,10 +72,13 @@ def streamed_by(method):
 OWN = {"network": OwnNetwork(network(0), epochs=2)}
 PAPER = {**SMALL, "quadrature": "gauss-legendre", "mode_tolerance": 1e-2}
 BUILT_IN = frozenset({"hidden", "activation", "neighbourhoods"})
+PLACED = frozenset({"neighbourhoods"})
 IN_MEMORY = frozenset({"network", "average", "neighbourhoods"})
 KINDS = {
-    "default": Kind(NeuralSurv, SMALL, in_memory, unset=dict.fromkeys(SMALL)),
-    "default, exact draws": Kind(NeuralSurv, SMALL, exactly, unset=dict.fromkeys(SMALL)),
+    "default": Kind(NeuralSurv, {}, in_memory),
+    "default, exact draws": Kind(NeuralSurv, {}, exactly),
+    "random network": Kind(NeuralSurv, SMALL, in_memory, PLACED, unset=dict.fromkeys(SMALL)),
+    "random network, exact draws": Kind(NeuralSurv, SMALL, exactly, PLACED, unset=dict.fromkeys(SMALL)),
     "own network": Kind(NeuralSurv, OWN, in_memory, BUILT_IN),
     "own network, exact draws": Kind(NeuralSurv, OWN, exactly, BUILT_IN),
     "paper": Kind(PaperNeuralSurv, PAPER, in_memory),
@@ -128,7 +130,6 @@ def usual(kind):
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_a_parameter_does_something_or_is_refused(kind, name, monkeypatch, capsys):
     this, given = KINDS[kind], {name: OTHER[name]}
-    monkeypatch.setattr(default_fit, "_ROWS_FOR_NEIGHBOURHOODS", (5, 1000))
     if name in this.refused:
         with pytest.raises(InputError, match=rf"^{name}="):
             this.fitted(**given)

@@ -1,4 +1,4 @@
-"""The fit of the default preset: what it builds, what must not change it, and truths that it must find."""
+"""The fit of the default model with a random network: what it builds, what must not change it, and truths that it must find."""
 
 import math
 from dataclasses import replace
@@ -19,7 +19,7 @@ from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
-SMALL = DefaultSettings(hidden=(4,))
+SMALL = DefaultSettings(hidden=(4,), random_network=True)
 GRID = torch.linspace(0.02, 1, 7, dtype=torch.float64)
 
 

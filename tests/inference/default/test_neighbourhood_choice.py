@@ -11,12 +11,11 @@ from torch import Tensor
 
 from inference.problems import simulated
 from neuralsurv.data.cohort import Cohort
-from neuralsurv.inference.default import fit as additive_fit
 from neuralsurv.inference.default import neighbourhood_choice
 from neuralsurv.inference.default.fit import fit_default
 from neuralsurv.inference.default.neighbourhood_choice import choose_neighbourhoods, cumulative_hazard, find_relevance
 from neuralsurv.inference.default.settings import Ablation, DefaultSettings
-from neuralsurv.model.neighbourhoods import proximity
+from neuralsurv.model.neighbourhoods import proximity, rank_scores
 
 
 def normal(*shape: int, seed: int) -> Tensor:
@@ -69,8 +68,8 @@ def test_scores_have_mean_0_and_variance_1_and_do_not_see_outliers() -> None:
     rows = cohort(600)
     x = rows.x
     x[0, 0] = 1e6
-    near = choose_neighbourhoods(rows, count=30, seed=0)
-    scores = near.scores(x)
+    near = choose_neighbourhoods(rows, count=30)
+    scores = rank_scores(near.values, near.ranks, x)
     assert float(scores.abs().max()) < math.sqrt(3) + 1e-9
     torch.testing.assert_close(scores.mean(0), torch.zeros(4).double(), rtol=0, atol=0.01)
     torch.testing.assert_close(scores.var(0), torch.ones(4).double(), rtol=0, atol=0.02)
@@ -79,7 +78,7 @@ def test_scores_have_mean_0_and_variance_1_and_do_not_see_outliers() -> None:
 
 def test_few_values_have_the_middle_of_their_share_as_rank() -> None:
     x = torch.tensor([[0.0], [0.0], [0.0], [5.0]]).double()
-    values, ranks = neighbourhood_choice._rank_tables(x, torch.tensor([1.0, 1.0, 2.0, 4.0]).double())
+    values, ranks = neighbourhood_choice.rank_tables(x, torch.tensor([1.0, 1.0, 2.0, 4.0]).double())
     assert values.tolist() == [[0.0, 5.0]]
     assert ranks.tolist() == [[0.25, 0.75]]
 
@@ -113,27 +112,32 @@ def test_the_evidence_is_the_one_that_is_written_out(monkeypatch: pytest.MonkeyP
 
 
 def test_covariates_that_matter_are_told_from_those_that_do_not() -> None:
-    relevance = choose_neighbourhoods(cohort(1200), count=50, seed=0).relevance
+    relevance = choose_neighbourhoods(cohort(1200), count=50).relevance
     assert float(relevance[:2].min()) > 3 * float(relevance[2:].max())
 
 
-def test_columns_have_mean_0_and_together_a_variance_of_1() -> None:
+def test_columns_have_mean_0_and_together_a_variance_of_1(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.arange(1, 501).double()
     rows = replace(cohort(500), weight=weight)
-    near = choose_neighbourhoods(rows, count=60, seed=0)
+    near = choose_neighbourhoods(rows, count=60)
     share = weight / weight.sum()
     columns = near.columns(rows.x)
     torch.testing.assert_close(share @ columns, torch.zeros(near.size).double(), rtol=0, atol=1e-10)
-    assert float((share @ columns.square()).sum()) == pytest.approx(1, abs=1e-10)
+    # But for what was left out.
+    assert 0.95 <= float((share @ columns.square()).sum()) < 1
+    monkeypatch.setattr(neighbourhood_choice, "_LEFT_OUT", 0.0)
+    whole = choose_neighbourhoods(rows, count=60).columns(rows.x)
+    assert float((share @ whole.square()).sum()) == pytest.approx(1, abs=1e-10)
 
 
 def test_with_all_rows_as_centres_the_columns_are_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbourhood_choice, "_LEAST_SHARE", 0.0)
+    monkeypatch.setattr(neighbourhood_choice, "_LEFT_OUT", 0.0)
     rows = cohort(80)
     x = rows.x
-    near = choose_neighbourhoods(rows, count=80, seed=0)
+    near = choose_neighbourhoods(rows, count=80)
     columns = near.columns(x) + near.mean
-    kernel = proximity(near.scores(x), near.scores(x), near.relevance)
+    kernel = proximity(rank_scores(near.values, near.ranks, x), rank_scores(near.values, near.ranks, x), near.relevance)
     gram = columns @ columns.T
     torch.testing.assert_close(gram / gram[0, 0], kernel / kernel[0, 0], rtol=0, atol=1e-8)
 
@@ -141,48 +145,36 @@ def test_with_all_rows_as_centres_the_columns_are_the_kernel(monkeypatch: pytest
 # -------------------------------------------------------------------------------------------------------------- fit
 
 
-@pytest.fixture
-def low_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(additive_fit, "_ROWS_FOR_NEIGHBOURHOODS", (300, 50_000))
-
-
 FEW = DefaultSettings(neighbourhoods=60, average=False)
 WITHOUT_PAIRS = Ablation(pairs=False)
 
 
-@pytest.mark.usefixtures("low_bar")
-def test_a_fit_of_many_rows_has_them_in_place_of_the_network() -> None:
+def test_a_fit_has_curves_and_neighbourhoods_and_no_network() -> None:
     found = fit_default(cohort(300), FEW, seed=0)
     network = found.likelihood.network
     assert network.near is not None
     assert len(network.near.centres) == 60
+    assert network.curves is not None
     assert network.inner is None
-    assert not network.pairs
-    names = ["covariates", "neighbourhoods", "trend", "bumps", "changes", "changes of neighbourhoods"]
+    names = ["covariates", "curves", "neighbourhoods", "trend", "bumps", "changes"]
+    names += ["changes of curves", "changes of neighbourhoods", "pairs"]
     assert [group.name for group in found.prior.groups] == names
-    assert found.prior.unit[: network.linear_size - 1].min() == 1
 
 
-@pytest.mark.usefixtures("low_bar")
 @pytest.mark.parametrize(
-    ("rows", "covariates", "settings"),
-    [
-        (299, 4, FEW),
-        (300, 65, replace(FEW, hidden=(2,), ablation=WITHOUT_PAIRS)),
-        (300, 4, replace(FEW, neighbourhoods=0)),
-    ],
-    ids=["few rows", "many covariates", "not wanted"],
+    ("covariates", "settings"),
+    [(65, FEW), (4, replace(FEW, neighbourhoods=0)), (4, replace(FEW, hidden=(2,), random_network=True))],
+    ids=["many covariates", "not wanted", "a network in their place"],
 )
-def test_where_there_are_none(rows, covariates, settings) -> None:
-    found = fit_default(cohort(rows, covariates), replace(settings, hidden=(2,)), seed=0)
+def test_where_there_are_none(covariates, settings) -> None:
+    found = fit_default(cohort(300, covariates), settings, seed=0)
     assert found.likelihood.network.near is None
-    assert found.likelihood.network.inner.hidden == (2,)
+    assert (found.likelihood.network.inner is None) is not settings.random_network
 
 
-@pytest.mark.usefixtures("low_bar")
 def test_an_effect_that_only_a_neighbourhood_shows_is_found() -> None:
     """Only the sign of a product matters; the score must see it, against a fit of the main effects alone."""
     rows = cohort(700, seed=4)
-    near = fit_default(rows, FEW, seed=0)
-    main = fit_default(rows, replace(FEW, neighbourhoods=0, hidden=(), ablation=WITHOUT_PAIRS), seed=0)
+    near = fit_default(rows, replace(FEW, ablation=WITHOUT_PAIRS), seed=0)
+    main = fit_default(rows, replace(FEW, neighbourhoods=0, ablation=WITHOUT_PAIRS), seed=0)
     assert near.top.score > main.top.score + 20

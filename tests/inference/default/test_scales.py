@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from inference.exact_bound import additive_likelihood, dense_ascent, usual_rows
-from neuralsurv.inference.default.scales import Evidence, Setting, central_composite_design, find_top, settings_around
+from neuralsurv.inference.default.scales import Evidence, Setting, axis_design, find_top, settings_around
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.prior import Group, GroupedPrior
@@ -165,7 +165,7 @@ def test_before_the_first_setting_there_is_nothing_to_keep(monkeypatch):
 
 @pytest.mark.parametrize("count", range(1, 7))
 def test_the_design_has_the_moments_of_a_standard_gaussian(count):
-    points, weights = central_composite_design(count)
+    points, weights = axis_design(count)
     assert points.shape == (len(weights), count)
     assert bool((weights > 0).all())
     assert float(weights.sum()) == pytest.approx(1, rel=1e-14)
@@ -175,7 +175,7 @@ def test_the_design_has_the_moments_of_a_standard_gaussian(count):
     third = torch.einsum("p,pi,pj,pk->ijk", weights, points, points, points)
     assert float(third.abs().max()) < 1e-13
     assert not bool(points[0].any()), "the first is the centre"
-    assert len(torch.unique(points, dim=0)) == (len(points) if count > 1 else 3)
+    assert len(torch.unique(points, dim=0)) == len(points) == 2 * count + 1
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Stub:
     prior: GroupedPrior
     skew: float = 0.0
 
-    def at(self, log_scales: Tensor, warm: object = None) -> Setting:
+    def at(self, log_scales: Tensor, warm: object = None, *, enough: float = 0.0) -> Setting:
         away = log_scales - self.center
         score = 3.0 - 0.5 * float(away @ self.precision @ away) + self.skew * float((away**3).sum())
         gradient = -self.precision @ away + 3 * self.skew * away**2
@@ -219,20 +219,18 @@ def test_a_gaussian_log_posterior_is_integrated_exactly(count):
     torch.testing.assert_close(mean, evidence.center, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(covariance, torch.linalg.inv(precision), rtol=1e-7, atol=1e-9)
     assert sum(shares) == pytest.approx(1, rel=1e-12)
-    torch.testing.assert_close(
-        torch.tensor(shares, dtype=torch.float64), central_composite_design(count)[1], rtol=1e-6, atol=1e-12
-    )
+    torch.testing.assert_close(torch.tensor(shares, dtype=torch.float64), axis_design(count)[1], rtol=1e-6, atol=1e-12)
 
 
 def test_a_direction_flatter_than_the_widest_hyper_prior_is_taken_as_wide_as_that():
     precision = torch.diag(torch.tensor([4.0, 0.01], dtype=torch.float64))
     settings, shares = settings_around(stub(precision, spread=0.7), stub(precision).at(stub(precision).center))
     places = torch.stack([setting.log_scales for setting in settings]) - stub(precision).center
-    radius = 1 / central_composite_design(2)[0][1:].norm(dim=1)[0]
+    radius = 1 / axis_design(2)[0][1:].norm(dim=1)[0]
     assert float(places[:, 0].abs().max() * radius) == pytest.approx(0.5, rel=1e-6)
     assert float(places[:, 1].abs().max() * radius) == pytest.approx(0.7, rel=1e-6)
     # The posterior is flatter than the design takes it to be, so the points away from the top count for more.
-    assert shares[0] < float(central_composite_design(2)[1][0])
+    assert shares[0] < float(axis_design(2)[1][0])
 
 
 def test_where_the_posterior_is_skewed_the_shares_lean_to_its_heavier_side():
@@ -243,7 +241,7 @@ def test_where_the_posterior_is_skewed_the_shares_lean_to_its_heavier_side():
     settings, _ = settings_around(stub(precision, skew=0.2), stub(precision).at(stub(precision).center))
     scores = torch.tensor([setting.score for setting in settings], dtype=torch.float64)
     # By hand: the design's weight times the ratio of the posterior to the Gaussian that the design is for.
-    points, weights = central_composite_design(1)
+    points, weights = axis_design(1)
     log = weights.log() + scores + 0.5 * points.squeeze(1) ** 2
     torch.testing.assert_close(torch.tensor(shares, dtype=torch.float64), torch.softmax(log, 0), rtol=1e-9, atol=0)
 
@@ -254,7 +252,7 @@ def test_settings_around_a_real_top():
     seen: list[int] = []
     settings, shares = settings_around(evidence, top, lambda step, score: seen.append(step))
     assert settings[0] is top
-    assert len(settings) == len(central_composite_design(3)[1]) == len(shares)
+    assert len(settings) == len(axis_design(3)[1]) == len(shares)
     assert seen == list(range(1, len(settings)))
     assert sum(shares) == pytest.approx(1, rel=1e-12)
     assert min(shares) > 0

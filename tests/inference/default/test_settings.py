@@ -21,7 +21,7 @@ OTHER = {
 
 
 def test_every_setting_is_tried_here():
-    assert {*OTHER, "ablation"} == set(asdict(DefaultSettings()))
+    assert {*OTHER, "random_network", "ablation"} == set(asdict(DefaultSettings()))
 
 
 def test_none_takes_the_usual_value():
@@ -32,15 +32,16 @@ def test_none_takes_the_usual_value():
 def test_a_given_value_is_kept(name):
     assert OTHER[name] != getattr(DefaultSettings(), name)
     expected = {**asdict(DefaultSettings()), name: OTHER[name]}
-    if name in ("hidden", "activation"):
-        # Hidden layers that were asked for are not replaced by neighbourhoods.
-        expected["neighbourhoods"] = 0
+    # Hidden layers that were asked for take the place of curves and neighbourhoods.
+    expected["random_network"] = name in ("hidden", "activation")
     assert asdict(DefaultSettings.of(**{**NONE, name: OTHER[name]})) == expected
 
 
-def test_hidden_layers_and_neighbourhoods_can_both_be_asked_for():
-    found = DefaultSettings.of(hidden=[3], activation=None, neighbourhoods=7)
-    assert found == DefaultSettings(hidden=(3,), neighbourhoods=7)
+@pytest.mark.parametrize("given", [{"hidden": [3]}, {"activation": "tanh"}], ids=str)
+def test_neighbourhoods_beside_a_network_are_refused(given):
+    message = r"^neighbourhoods=7 does nothing beside hidden or activation, which ask for a network in place of"
+    with pytest.raises(InputError, match=message):
+        DefaultSettings.of(**{**NONE, **given, "neighbourhoods": 7})
 
 
 @pytest.mark.parametrize("headroom", [1, 1.0, 0.5])

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.data.cohort import Cohort
-from neuralsurv.inference.default.neighbourhood_choice import cumulative_hazard, every_kth, rank_tables
+from neuralsurv.inference.default.neighbourhood_choice import cumulative_hazard, every_kth, rank_tables, varying_most
 from neuralsurv.model.curves import KERNELS, Curves, normal_scores, units
 from neuralsurv.solvers.primal import cholesky
 
@@ -43,9 +43,8 @@ _PRODUCTS = (0.2, 1.2)
 _CURVES = (0.3, 1.2)
 _FARTHEST = 4.0
 _MOST_STEPS = 60
-# Share of the information of all combinations that those which are left out may carry.
+# Share of the variance of all combinations that those which are left out may have.
 _LEFT_OUT = 0.005
-_MOST_COLUMNS = 200
 
 
 @dataclass(frozen=True)
@@ -91,10 +90,9 @@ def choose_curves(cohort: Cohort, *, products: bool) -> Curves | None:
     scaled = [shape.mix * amplitude for shape, amplitude in zip(shapes, amplitudes, strict=True)]
     mix: Tensor = torch.block_diag(*scaled)  # type: ignore[no-untyped-call]
     columns = torch.cat([shape.columns * a for shape, a in zip(shapes, amplitudes, strict=True)], 1)
-    directions = _informed(columns * expected.clamp_min(0).sqrt()[:, None])
-    # In the layout that a file gives back: products must be the same to the last bit.
-    mix = (mix @ directions).contiguous()
     share = weight / weight.sum()
+    # In the layout that a file gives back: products must be the same to the last bit.
+    mix = (mix @ varying_most(columns * share.sqrt()[:, None], _LEFT_OUT)).contiguous()
     return Curves(which, values, ranks, centres, mix, share @ (every @ mix))
 
 
@@ -224,13 +222,3 @@ class _Evidence:
         value = float(beta @ mean) / 2 - float(factor.diagonal().log().sum())
         gradient = torch.zeros_like(log_amplitudes).index_add_(0, self.which, mean.square() + variance - 1)
         return value, gradient
-
-
-def _informed(roots: Tensor) -> Tensor:
-    """Return the directions of columns (N, k) that carry information, shape (k, r)."""
-    values, vectors = torch.linalg.eigh(roots.T @ roots)
-    total = values.clamp_min(0).cumsum(0)
-    dropped = int((total <= _LEFT_OUT * total[-1]).sum())
-    kept = max(1, min(_MOST_COLUMNS, len(values) - dropped))
-    informed: Tensor = vectors[:, -kept:].flip(1)
-    return informed

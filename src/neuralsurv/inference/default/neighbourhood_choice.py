@@ -36,7 +36,7 @@ _MOST_STEPS = 60
 _MOST_COLUMNS = 200
 _LEAST_SHARE = 1e-6
 _JITTER = 1e-6
-# Share of the information of all combinations that those which are left out may carry.
+# Share of the variance of all combinations that those which are left out may have.
 _LEFT_OUT = 0.05
 # How far a logarithm may move from its median, in spreads.
 _FARTHEST = 4.0
@@ -74,7 +74,7 @@ def choose_neighbourhoods(cohort: Cohort, *, count: int, verbose: bool | str | i
             lambda step, evidence: advance(step, f"step {step}, log evidence {evidence:.3f}"),
         )
     centres = scores[every_kth(len(x), count)]
-    mix, mean = _combinations(scores, centres, relevance, weight, expected)
+    mix, mean = _combinations(scores, centres, relevance, weight)
     return Neighbourhoods(values, ranks, centres, relevance, mix, mean)
 
 
@@ -190,12 +190,10 @@ def find_relevance(
     return torch.from_numpy(np.asarray(found.x[:d])).exp()
 
 
-def _combinations(
-    scores: Tensor, centres: Tensor, relevance: Tensor, weight: Tensor, expected: Tensor
-) -> tuple[Tensor, Tensor]:
+def _combinations(scores: Tensor, centres: Tensor, relevance: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return the combinations of units with independent weights, scaled to a mean variance of 1, and their means.
 
-    Combinations about which the rows tell next to nothing are left out.
+    Combinations that hardly vary over the rows are left out.
     """
     values, vectors = torch.linalg.eigh(proximity(centres, centres, relevance))
     kept = min(_MOST_COLUMNS, int((values > _LEAST_SHARE * values[-1]).sum()))
@@ -204,10 +202,23 @@ def _combinations(
     plain = proximity(scores, centres, relevance) @ mix
     mean = share @ plain
     spread = float((share @ (plain - mean).square()).sum().sqrt())
-    roots = (plain - mean) * (expected.clamp_min(0).sqrt() / spread)[:, None]
-    information, turned = torch.linalg.eigh(roots.T @ roots)
-    total = information.clamp_min(0).cumsum(0)
-    dropped = int((total <= _LEFT_OUT * total[-1]).sum())
+    turned = varying_most((plain - mean) / spread * share.sqrt()[:, None], _LEFT_OUT)
     # In the layout that a file gives back: products must be the same to the last bit.
-    turned = turned[:, min(dropped, kept - 1) :].flip(1) / spread
-    return (mix @ turned).contiguous(), mean @ turned
+    return (mix @ turned / spread).contiguous(), mean @ turned / spread
+
+
+def varying_most(roots: Tensor, left_out: float) -> Tensor:
+    """Return orthonormal directions (k, r) of columns (N, k) that leave out no more than a share of their squares.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neuralsurv.inference.default.neighbourhood_choice import varying_most
+    >>> varying_most(torch.tensor([[3.0, 0.0], [0.0, 1.0]]), left_out=0.1).abs().tolist()
+    [[1.0], [0.0]]
+    """
+    squares, directions = torch.linalg.eigh(roots.T @ roots)
+    total = squares.clamp_min(0).cumsum(0)
+    dropped = min(int((total <= left_out * total[-1]).sum()), len(total) - 1)
+    found: Tensor = directions[:, dropped:].flip(1)
+    return found
