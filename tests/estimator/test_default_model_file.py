@@ -14,7 +14,6 @@ from neuralsurv import NeuralSurv
 from neuralsurv.errors import StorageError
 from neuralsurv.files.format import read, write
 from neuralsurv.files.stored_posterior import posterior_parts
-from neuralsurv.inference.default import fit as additive_fit
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.prior import PointMass
@@ -82,11 +81,10 @@ def test_a_model_comes_back_the_same(path: Path, parameters: dict[str, Any]) -> 
     assert path.read_bytes() == before, "a loaded model makes the same file"
 
 
-@pytest.fixture
-def near(monkeypatch: pytest.MonkeyPatch) -> NeuralSurv:
-    """A model with neighbourhoods, which it would have with many more rows only."""
-    monkeypatch.setattr(additive_fit, "_ROWS_FOR_NEIGHBOURHOODS", (30, 50))
-    return quick_default(neighbourhoods=6, average=False).fit(X, COHORT.y)
+@pytest.fixture(scope="module")
+def near() -> NeuralSurv:
+    """A model with curves and neighbourhoods, as the default is."""
+    return quick_default(hidden=None, neighbourhoods=6, average=False).fit(X, COHORT.y)
 
 
 def test_a_model_with_neighbourhoods_comes_back_the_same(path: Path, near: NeuralSurv) -> None:
@@ -95,7 +93,9 @@ def test_a_model_with_neighbourhoods_comes_back_the_same(path: Path, near: Neura
     assert_same_model(near, again)
     assert isinstance(again.posterior_.network, Additive)
     assert again.posterior_.network.near is not None
-    assert "neighbourhoods of 6 rows" in str(again.summary())
+    assert again.posterior_.network.curves is not None
+    assert again.posterior_.network.early > 0
+    assert "2 curves and neighbourhoods of 6 rows" in str(again.summary())
 
 
 @pytest.mark.parametrize("name", ["values", "ranks", "centres", "relevance", "mix", "mean"])

@@ -1,6 +1,7 @@
 """The size of a model file that is foreseen before the fit, beside the file itself."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -25,9 +26,12 @@ def test_the_file_is_about_as_large_as_was_foreseen(rows, columns, preset, tmp_p
     assert abs(math.log(foreseen / (tmp_path / "m.neuralsurv").stat().st_size)) < math.log(8)
 
 
-def test_neighbourhoods_take_the_place_of_the_network():
-    few, many = (default_file_bytes(rows, 500, 20, DefaultSettings(average=False)) for rows in (1999, 2000))
-    assert many < 2 * 8 * (2 * 420) ** 2
-    assert few != many
-    asked = DefaultSettings(average=False, hidden=(64,), neighbourhoods=0)
-    assert default_file_bytes(2000, 500, 20, asked) == pytest.approx(few, rel=0.01)
+def test_the_file_grows_with_what_the_model_has():
+    settings = DefaultSettings(average=False)
+    usual = default_file_bytes(2000, 500, 20, settings)
+    # No more than the covariance of all weights, twice.
+    assert usual < 2 * 8 * (3 * 20 + 190 + 3 * 100 + 2 * 100) ** 2
+    assert default_file_bytes(2000, 500, 20, replace(settings, neighbourhoods=0)) < usual
+    assert default_file_bytes(2000, 500, 20, replace(settings, average=True)) > 5 * usual
+    assert default_file_bytes(5000, 500, 20, replace(settings, average=True)) == pytest.approx(usual, rel=0.1)
+    assert default_file_bytes(2000, 500, 20, replace(settings, random_network=True)) != usual

@@ -184,7 +184,8 @@ def test_panels_are_even_on_the_clock_and_reach_the_last_time(last):
 
 def test_without_the_linear_path_of_the_covariates():
     network = Additive(COVARIATES, BASIS, -2.5, MLP(COVARIATES, (3,), "tanh"), normal(16, seed=7), linear=False)
-    assert (network.slopes, network.linear_size, network.size) == (0, 5, 21)
+    assert "covariates" not in network.groups
+    assert (network.linear_size, network.size) == (5, 21)
     theta, (time, x) = normal(21, seed=3), points()
     full = network_of((3,))
     without = torch.cat([torch.zeros(COVARIATES).double(), theta])

@@ -135,6 +135,7 @@ class StreamedEstimator(SurvivalEstimator):
         >>> model.training_["rows"]
         300
         """
+        self._refuse_unused(_IN_MEMORY)
         settings = self._settings()
         whole_number("draws", self.draws)
         options = StreamSettings(method, training_passes, passes, batch_size, training_batch_size, directions, modes)
@@ -190,7 +191,6 @@ class StreamedEstimator(SurvivalEstimator):
 
     def _refuse_ineffective(self, options: StreamSettings, method: str) -> None:
         """Refuse parameters and options that a streamed fit by this method does not use."""
-        self._refuse_unused(_IN_MEMORY)
         options.check_method(method)
         if method == "mini-batch":
             self._refuse_unused(_SWEEPS)

@@ -160,7 +160,7 @@ class Posterior:
 
 def _each_time(x: Tensor, count: int) -> Tensor:
     """Return rows (n, d) at `count` points each, shape (n·count, d)."""
-    return x[:, None].expand(-1, count, -1).reshape(-1, x.shape[1])
+    return x[:, None].expand(-1, count, -1).reshape(len(x) * count, x.shape[1])
 
 
 def _columns(values: Tensor, which: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The fit of the default model with a random network: what it builds, what must not change it, and truths that it must find."""
+"""The fit with a random network: what it builds, what must not change it, and truths that it must find."""
 
 import math
 from dataclasses import replace

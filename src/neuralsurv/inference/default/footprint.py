@@ -13,9 +13,9 @@ from neuralsurv.model.network import MLP
 # What the default model does by the size of a table; see `neuralsurv.inference.default.fit` and its choices of units.
 _MOST_DIRECTIONS = 200
 _COVARIATES_WITHOUT_PRODUCTS = 64
-_ROWS_AVERAGED = 1000
+_ROWS_AVERAGED = 4000
 # Settings of the prior's scales that a posterior is averaged over, about.
-_SETTINGS = 17
+_SETTINGS, _SETTINGS_OF_NETWORK = 19, 13
 
 
 def default_bytes(points: int, covariates: int, linear: int, hidden: tuple[int, ...], weights: int, kept: int) -> float:
@@ -65,11 +65,14 @@ def default_file_bytes(rows: int, events: int, covariates: int, settings: Defaul
     """Return about how large the model file will be."""
     points = events + rows * settings.quadrature_points
     few = covariates < _COVARIATES_WITHOUT_PRODUCTS
-    averaged = _SETTINGS if settings.average and rows <= _ROWS_AVERAGED else 1
+    most = _SETTINGS_OF_NETWORK if settings.random_network else _SETTINGS
+    averaged = most if settings.average and rows <= _ROWS_AVERAGED else 1
     products = covariates * (covariates - 1) // 2 if settings.ablation.pairs and few else 0
     if not settings.random_network:
-        units = min(rows, _MOST_DIRECTIONS)
-        linear = 3 * covariates + products + 2 * units + (2 * units if settings.neighbourhoods and few else 0)
+        # About as many as are seen to vary: shapes of a covariate, and a fraction of the centres.
+        curves = min(rows // 2, 5 * covariates, _MOST_DIRECTIONS)
+        near = min(rows // 2, settings.neighbourhoods // 4) if few else 0
+        linear = 3 * covariates + products + 3 * curves + 2 * near
         sizes = {"linear": linear, "linear_directions": min(linear, 3 * rows + products), "settings": averaged}
         return file_bytes(rows, covariates, settings.hidden, 0, 0, **sizes)
     weights = MLP(covariates, settings.hidden, settings.activation).size

@@ -39,6 +39,9 @@ _DIFFERENCE = 0.1
 # have no weight.
 _RADIUS = 1.1
 
+# Settings that count for less are left out: they would only make predictions slower and files larger.
+_LEAST_SHARE = 0.002
+
 Report = Callable[[int, float], None]
 
 
@@ -263,5 +266,6 @@ def settings_around(
         settings.append(setting)
         logs.append(math.log(float(weight)) + setting.score - top.score + 0.5 * float(point @ point))
         report(number, setting.score)
-    shares = torch.softmax(torch.tensor(logs, dtype=torch.float64), 0).tolist()
-    return settings, shares
+    shares = torch.softmax(torch.tensor(logs, dtype=torch.float64), 0)
+    kept = (shares >= _LEAST_SHARE).nonzero().squeeze(1).tolist()
+    return [settings[k] for k in kept], (shares[kept] / shares[kept].sum()).tolist()
