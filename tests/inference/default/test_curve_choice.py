@@ -10,7 +10,7 @@ from torch import Tensor
 
 from inference.problems import simulated
 from neuralsurv.data.cohort import Cohort
-from neuralsurv.inference.default import curve_choice
+from neuralsurv.inference.default import curve_choice, neighbourhood_choice
 from neuralsurv.inference.default.curve_choice import _Evidence, choose_curves, find_amplitudes
 from neuralsurv.inference.default.neighbourhood_choice import (
     choose_neighbourhoods,
@@ -335,6 +335,23 @@ def test_two_or_three_rows() -> None:
     assert bool(torch.isfinite(curves.columns(rows.x)).all())
     two = rows.take(slice(0, 2))
     assert choose_curves(two, products=False) is None
+
+
+@pytest.mark.parametrize("events", [1, 3])
+def test_rows_of_the_search_that_all_end_before_the_first_event(monkeypatch: pytest.MonkeyPatch, events: int) -> None:
+    """Nothing is known of amplitudes and relevances then: they are those of the middle of their priors."""
+    rows = cohort(300)
+    order = rows.time.argsort()
+    rows = replace(rows.take(order), event=torch.arange(300) >= 300 - events)
+    for name in ("_ROWS", "_CENTRES"):
+        monkeypatch.setattr(neighbourhood_choice, name, 20)
+    monkeypatch.setattr(curve_choice, "_ROWS", 20)
+    assert float(cumulative_hazard(rows)[every_kth(300, 20)].sum()) == 0
+    curves = chosen(rows)
+    assert bool(torch.isfinite(curves.mix).all())
+    near = choose_neighbourhoods(rows, count=20)
+    torch.testing.assert_close(near.relevance, torch.full((6,), 1 / 6, dtype=torch.float64))
+    assert bool(torch.isfinite(near.mix).all())
 
 
 # -------------------------------------------------------------------------------------------------------- screening
