@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from neuralsurv import NeuralSurv
 from neuralsurv.data.outcome import Outcome
@@ -44,8 +45,6 @@ def network_of(model: NeuralSurv) -> Additive:
 
 def log_hazard(model: NeuralSurv, x: pd.DataFrame = COHORT.x) -> np.ndarray:
     """Posterior mean and standard deviation of g over people and times; no draws."""
-    import torch
-
     people = torch.from_numpy(model.encoding_.transform(x))
     scaled = torch.from_numpy(TIMES / model.time_scale_)
     moments = model.posterior_.g_moments(scaled.repeat(len(people)), people.repeat_interleave(len(TIMES), 0))
@@ -184,7 +183,7 @@ def test_a_threshold_in_survival_curves() -> None:
     miss, miss_of_line = (
         np.abs(each.predict_survival(people, times).mean.to_numpy() - truth).mean() for each in (model, line)
     )
-    assert miss < 0.75 * miss_of_line
+    assert miss < 0.6 * miss_of_line
     assert miss < 0.06
 
 

@@ -1,4 +1,4 @@
-"""Curves and early effects in model files: they come back the same, damaged ones are refused, older files still load."""
+"""Curves and early effects in model files: they come back the same, damaged ones are refused, older files load."""
 
 import copy
 import math

@@ -383,6 +383,7 @@ def test_features_of_a_row_whose_points_follow_each_other_come_once():
     counted = placed(curves=Counted(*(getattr(small_curves(), field.name) for field in fields(Curves))))
     which = torch.tensor([0, 0, 0, 3, 3, 0, 5, 5, 1])
     time, x = points()
+    x[3, 0] = x[0, 0]  # rows that differ in one covariate only
     close(
         counted.columns(time, x[which]),
         torch.cat([network.columns(t[None], r[None]) for t, r in zip(time, x[which], strict=True)]),

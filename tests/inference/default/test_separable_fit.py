@@ -208,7 +208,7 @@ def test_effects_that_fade_are_told_from_effects_that_last():
     at = torch.tensor([0.03, 0.7], dtype=torch.float64)
     mean = posterior(found).g_moments(at.repeat(4), ends.repeat_interleave(2, 0))[0].reshape(4, 2)
     (early, late), (always, still) = ((mean[0] - mean[1]) / 2).tolist(), ((mean[2] - mean[3]) / 2).tolist()
-    assert early > 0.7
-    assert abs(late) < 0.45
+    assert early > 0.9
+    assert abs(late) < 0.3
     assert always == pytest.approx(0.8, abs=0.35)
     assert still == pytest.approx(0.8, abs=0.35)
