@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from false_alarm import z_bound
-from neuralsurv.model.additive import Additive, sparse_draw
+from neuralsurv.model.additive import Additive, Term, sparse_draw
+from neuralsurv.model.curves import Curves
+from neuralsurv.model.neighbourhoods import Neighbourhoods
 from neuralsurv.model.network import MLP
 from neuralsurv.model.time_basis import TimeBasis
 
@@ -231,3 +233,186 @@ def test_weights_of_the_drawn_units_are_standard_normal():
         count = len(values)
         assert abs(float(values.mean())) * math.sqrt(count) < z_bound(4)
         assert abs(float((values**2).mean()) - 1) / math.sqrt(2 / count) < z_bound(4)
+
+
+# ------------------------------------------------------------------------- curves, early effects, terms and their order
+
+
+def small_curves() -> Curves:
+    """Two columns of the second covariate."""
+    table = torch.tensor([[-2.0, 0.0, 2.0]], dtype=torch.float64)
+    ranks = torch.tensor([[0.1, 0.5, 0.9]], dtype=torch.float64)
+    centres = torch.tensor([[-1.0, 1.0]], dtype=torch.float64)
+    return Curves(torch.tensor([1]), table, ranks, centres, normal(4, 2, seed=11), normal(2, seed=12))
+
+
+def small_neighbourhoods() -> Neighbourhoods:
+    """Three columns of both covariates."""
+    table, ranks = torch.tensor([[-2.0, 2.0]] * 2).double(), torch.tensor([[0.0, 1.0]] * 2).double()
+    parts = normal(4, 2, seed=13), torch.tensor([0.4, 0.9]).double(), normal(4, 3, seed=14), normal(3, seed=15)
+    return Neighbourhoods(table, ranks, *parts)
+
+
+def placed(**changes: object) -> Additive:
+    """All parts of the default model, some of them replaced."""
+    nothing = torch.zeros(0, dtype=torch.float64)
+    parts = {"varying": True, "pairs": True, "near": small_neighbourhoods(), "curves": small_curves(), "early": 0.2}
+    return Additive(COVARIATES, BASIS, -2.5, None, nothing, **parts | changes)  # type: ignore[arg-type]
+
+
+def sum_of_products(network: Additive, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
+    """The formula of the module at one point: weights are taken from the front, in the order of the terms."""
+    left = list(theta)
+
+    def linear(columns: Tensor) -> Tensor:
+        taken = [left.pop(0) for _ in columns]
+        return sum((weight * column for weight, column in zip(taken, columns, strict=True)), torch.zeros(()).double())
+
+    nothing = x[:0]
+    curves = nothing if network.curves is None else network.curves.columns(x[None])[0]
+    near = nothing if network.near is None else network.near.columns(x[None])[0]
+    clock = (torch.log(time + BASIS.shift) - BASIS.center) / BASIS.spread
+    since = time + 0.2 * BASIS.shift
+    early = torch.log(since / (since + network.early))
+    g = torch.tensor(network.offset).double()
+    if network.linear:
+        g = g + linear(x)
+        if network.early:
+            g = g + early * linear(x)
+    g = g + linear(curves)
+    if network.early:
+        g = g + early * linear(curves)
+    g = g + linear(near)
+    g = g + clock * left.pop(0)
+    for at in BASIS.bumps:
+        g = g + left.pop(0) * torch.exp(-((clock - at) ** 2) / (2 * BASIS.width**2))
+    if network.varying:
+        g = g + clock * (linear(x) + linear(curves) + linear(near))
+    if network.pairs:
+        g = g + left.pop(0) * x[0] * x[1]
+    (bias,) = left
+    return g + bias
+
+
+EVERY_PART = {
+    "all": {},
+    "no early effects": {"early": 0.0},
+    "no curves": {"curves": None},
+    "no neighbourhoods": {"near": None},
+    "effects that do not change": {"varying": False},
+    "no products": {"pairs": False},
+    "no linear path": {"linear": False},
+    "curves alone": {"near": None, "varying": False, "pairs": False, "linear": False, "early": 0.0},
+}
+every_part = pytest.mark.parametrize("changes", EVERY_PART.values(), ids=EVERY_PART)
+
+
+@every_part
+def test_the_default_model_is_a_sum_of_products(changes):
+    network = placed(**changes)
+    theta, (time, x) = normal(network.size, seed=3), points()
+    expected = torch.stack([sum_of_products(network, theta, t, row) for t, row in zip(time, x, strict=True)])
+    close(network.value(theta, time, x), expected)
+    jacobian = torch.func.jacrev(lambda weights: network.value(weights, time, x))(theta)
+    close(network.jacobian(theta, time, x), jacobian)
+    value, pullback = network.bind(time, x)(theta)
+    close(value, expected)
+    u = normal(POINTS, seed=5)
+    close(pullback(u), jacobian.T @ u)
+
+
+@every_part
+def test_groups_are_the_weights_of_their_terms(changes):
+    network = placed(**changes)
+    places = {name: list(range(place.start, place.stop)) for name, place in network.groups.items()}
+    # All weights but the bias, each once.
+    assert sorted(itertools.chain(*places.values())) == list(range(network.linear_size - 1))
+    assert network.size == network.linear_size
+    for name, place in places.items():
+        assert len(place) == sum(term.size for term in network.terms if term.group == name)
+    assert all(term.size > 0 for term in network.terms)
+    features, factors = network.features(points()[1]), network.factors(points()[0])
+    for term in network.terms:
+        assert term.factor in factors
+        assert term.feature is None or features[term.feature].shape == (POINTS, term.size)
+
+
+def test_the_order_of_the_terms():
+    assert placed().terms == (
+        Term("covariates", "covariates", "always", 2),
+        Term("covariates", "covariates", "early", 2),
+        Term("curves", "curves", "always", 2),
+        Term("curves", "curves", "early", 2),
+        Term("neighbourhoods", "neighbourhoods", "always", 3),
+        Term("trend", None, "trend", 1),
+        Term("bumps", None, "bumps", 3),
+        Term("changes", "covariates", "clock", 2),
+        Term("changes of curves", "curves", "clock", 2),
+        Term("changes of neighbourhoods", "neighbourhoods", "clock", 3),
+        Term("pairs", "pairs", "always", 1),
+    )
+    assert placed().groups["curves"] == slice(4, 8)
+
+
+def test_early_effects_are_negative_at_first_and_die_away():
+    time = torch.tensor([0.0, 0.01, 0.2, 1.0, 10.0, 1e6], dtype=torch.float64)
+    early = placed().factors(time)["early"][:, 0]
+    assert bool((early < 0).all())
+    assert bool((early.diff() > 0).all())
+    # At the start, at the end of the early part, at the end of the training range (a tenth is left), and far beyond.
+    assert float(early[0]) == pytest.approx(math.log(0.02 / 0.22), rel=1e-12)
+    assert float(early[2]) == pytest.approx(math.log(0.22 / 0.42), rel=1e-12)
+    assert float(early[3]) > 0.1 * float(early[0])
+    assert float(early[-1]) == pytest.approx(0, abs=1e-6)
+
+
+def test_without_an_early_part_there_is_no_such_function():
+    network = placed(early=0.0)
+    assert "early" not in network.factors(points()[0])
+    assert {term.factor for term in network.terms} == {"always", "trend", "bumps", "clock"}
+
+
+def test_features_of_a_row_whose_points_follow_each_other_come_once():
+    network = placed()
+    seen: list[int] = []
+
+    class Counted(Curves):
+        def columns(self, x: Tensor) -> Tensor:
+            seen.append(len(x))
+            return super().columns(x)
+
+    counted = placed(curves=Counted(*(getattr(small_curves(), field.name) for field in fields(Curves))))
+    which = torch.tensor([0, 0, 0, 3, 3, 0, 5, 5, 1])
+    time, x = points()
+    x[3, 0] = x[0, 0]  # rows that differ in one covariate only
+    close(
+        counted.columns(time, x[which]),
+        torch.cat([network.columns(t[None], r[None]) for t, r in zip(time, x[which], strict=True)]),
+    )
+    assert seen == [5]
+    assert network.columns(time[:0], x[:0]).shape == (0, network.linear_size - 1)
+
+
+def test_only_the_first_columns_are_covariates():
+    """Further ones are for a module of the user's own."""
+    network, (time, x) = placed(), points()
+    wider = torch.cat([x, normal(POINTS, 3, seed=8)], 1)
+    close(network.columns(time, wider), network.columns(time, x))
+
+
+def test_what_takes_the_place_of_a_network_is_told():
+    assert placed().architecture == "1 curve and neighbourhoods of 4 rows"
+    assert placed(near=None).architecture == "1 curve"
+    assert placed(curves=None).architecture == "neighbourhoods of 4 rows"
+    assert placed(curves=None, near=None).architecture == "linear"
+
+
+def test_what_a_file_holds_of_the_placed_units():
+    values, arrays = placed().describe()
+    assert values["early"] == 0.2
+    assert {name for name in arrays if name.startswith("curves_")} == {
+        f"curves_{part}" for part in ("which", "values", "ranks", "centres", "mix", "mean")
+    }
+    assert all(array.dtype == torch.float64 for array in arrays.values())
+    plain = placed(curves=None, near=None, early=0.0).describe()
+    assert list(plain.arrays) == ["origin"]

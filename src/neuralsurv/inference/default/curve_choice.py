@@ -21,7 +21,13 @@ import torch
 from torch import Tensor
 
 from neuralsurv.data.cohort import Cohort
-from neuralsurv.inference.default.neighbourhood_choice import cumulative_hazard, every_kth, rank_tables, varying_most
+from neuralsurv.inference.default.neighbourhood_choice import (
+    average_over_hazard,
+    cumulative_hazard,
+    every_kth,
+    rank_tables,
+    varying_most,
+)
 from neuralsurv.model.curves import KERNELS, Curves, normal_scores, units
 from neuralsurv.solvers.primal import cholesky
 
@@ -196,7 +202,7 @@ class _Evidence:
 
     @classmethod
     def of(cls, features: Tensor, which: Tensor, surplus: Tensor, expected: Tensor) -> _Evidence:
-        centred = features - expected @ features / expected.sum()
+        centred = features - average_over_hazard(features, expected)
         roots = centred * expected.clamp_min(0).sqrt()[:, None]
         few = features.shape[1] <= len(features)
         return cls(roots, centred.T @ surplus, which, roots.T @ roots if few else None)

@@ -139,6 +139,14 @@ def cumulative_hazard(cohort: Cohort) -> Tensor:
     return until - steps[torch.searchsorted(moments, entry, right=True)]
 
 
+def average_over_hazard(columns: Tensor, expected: Tensor) -> Tensor:
+    """Return the averages of columns (n, m) over the expected events (n,) of the rows.
+
+    0 where no events are expected at all: some of the rows may all end before the first event.
+    """
+    return expected @ columns / expected.sum().clamp_min(torch.finfo(expected.dtype).tiny)
+
+
 def find_relevance(
     scores: Tensor,
     centres: Tensor,
@@ -169,7 +177,7 @@ def find_relevance(
         kernel = torch.exp(-(relevance @ between)).reshape(count, count) + _JITTER * eye
         near = torch.exp(-(relevance @ apart)).reshape(-1, count)
         columns = torch.linalg.solve_triangular(torch.linalg.cholesky(kernel), near.T, upper=False).T
-        columns = (columns - expected @ columns / expected.sum()) * (place[d] / 2).exp()
+        columns = (columns - average_over_hazard(columns, expected)) * (place[d] / 2).exp()
         factor = torch.linalg.cholesky(eye + columns.T @ (columns * expected[:, None]))
         score = torch.linalg.solve_triangular(factor, (columns.T @ surplus)[:, None], upper=False)
         evidence = score.square().sum() / 2 - factor.diagonal().log().sum()

@@ -1,0 +1,178 @@
+"""Products of features and functions of time against the matrix of all points written out."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from neuralsurv.solvers.primal import PrimalSolver
+from neuralsurv.solvers.rows import DenseRows
+from neuralsurv.solvers.separable import SeparableScales, SeparableSolver, SeparableTerm, separable_scales
+from solvers.gaussian_cases import GaussianCases, close, rows_elsewhere
+
+# Sizes of terms in the order of their weights, "t" for columns of time alone, and the function of time of each.
+LAYOUTS = {
+    "one block": [(4, 0)],
+    "two functions of time": [(3, 0), (2, 1)],
+    "one function twice, apart": [(3, 0), (2, 1), (4, 0)],
+    "time between": [(3, 0), ("t", 2), (2, 1), (4, 0), ("t", 1)],
+    "time alone": [("t", 3)],
+}
+every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+# With 3 rows most terms have more features than there are rows.
+every_count = pytest.mark.parametrize("count", [3, 30], ids=["few rows", "many rows"])
+
+
+class Case:
+    """Terms, and the columns of their points written out, one point at a time."""
+
+    def __init__(self, layout: list[tuple[int | str, int]], count: int) -> None:
+        generator = torch.Generator().manual_seed(5)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        # Rows with no point, with one and with many, not in order.
+        points = 4 * count
+        self.row = torch.randint(count, (points,), generator=generator)
+        functions = normal(2, points)
+        self.terms, parts = [], []
+        self.places: list[tuple[int, int]] = []
+        start = 0
+        for size, which in layout:
+            if size == "t":
+                columns = normal(points, which)
+                self.terms.append(SeparableTerm(None, columns))
+                parts.append(columns)
+            else:
+                features = normal(count, int(size))
+                self.terms.append(SeparableTerm(features, functions[which].clone()))
+                parts.append(torch.stack([functions[which, p] * features[self.row[p]] for p in range(points)]))
+            self.places.append((start, start + parts[-1].shape[1]))
+            start = self.places[-1][1]
+        self.jacobian = torch.cat(parts, 1)
+        self.unit = (normal(start) / 2).exp()
+        self.curvature, self.slope = normal(points).exp(), normal(points)
+        self.curvature[::4] = 0
+        # One scale for each term.
+        self.scale = torch.cat([normal(1).exp().expand(stop - begin) for begin, stop in self.places])
+        if not any(size == "t" for size, _ in layout):
+            self.add_bias()
+
+    def add_bias(self) -> None:
+        """Every model has a bias, a column of time alone."""
+        points, size = self.jacobian.shape
+        one = torch.ones(points, 1, dtype=torch.float64)
+        self.terms.append(SeparableTerm(None, one))
+        self.jacobian = torch.cat([self.jacobian, one], 1)
+        self.unit, self.scale = torch.cat([self.unit, 0.3 * one[0]]), torch.cat([self.scale, one[0]])
+        self.places.append((size, size + 1))
+
+    @property
+    def scales(self) -> SeparableScales:
+        return separable_scales(self.row, self.terms, self.unit)
+
+    @property
+    def solver(self) -> SeparableSolver:
+        return self.scales.at(self.scale)
+
+
+@every_layout
+@every_count
+def test_products_are_those_of_the_dense_matrix(layout, count):
+    case = Case(layout, count)
+    solver = case.solver
+    rows, size = solver.rows, solver.rank
+    precision = case.unit / case.scale**2
+    close(solver.precision, precision)
+    # The rows in the basis, whitened: the matrix that no method writes out.
+    dense = case.jacobian / precision.sqrt() @ solver.basis
+    generator = torch.Generator().manual_seed(8)
+    vector = torch.randn(size, generator=generator, dtype=torch.float64)
+    close(rows.times(vector), dense @ vector)
+    close(rows.transposed_times(case.slope), dense.T @ case.slope)
+    close(rows.gram(case.curvature), dense.T @ (case.curvature[:, None] * dense))
+    root = torch.randn(size, size, generator=generator, dtype=torch.float64)
+    covariance = root @ root.T
+    close(rows.variances(covariance), torch.diagonal(dense @ covariance @ dense.T))
+
+
+@every_layout
+@every_count
+def test_the_basis_is_orthonormal_and_holds_all_rows(layout, count):
+    case = Case(layout, count)
+    basis = case.solver.basis
+    close(basis.T @ basis, torch.eye(basis.shape[1], dtype=torch.float64))
+    whitened = case.jacobian / (case.unit / case.scale**2).sqrt()
+    close(whitened @ basis @ basis.T, whitened)
+    assert case.solver.lost_information(case.curvature) == 0
+    # Of a term with more features than rows, as many directions as rows are kept.
+    kept = sum(
+        stop - start if term.features is None else min(stop - start, count)
+        for term, (start, stop) in zip(case.terms, case.places, strict=True)
+    )
+    assert case.scales.rank == case.solver.rank == kept
+
+
+@every_layout
+@every_count
+def test_the_gaussian_is_that_of_the_plain_solver(layout, count):
+    case = Case(layout, count)
+    solver, precision = case.solver, case.unit / case.scale**2
+    found = solver.solve(case.curvature, case.slope)
+    twin_solver = PrimalSolver(DenseRows(case.jacobian), precision)
+    twin = twin_solver.solve(case.curvature, case.slope)
+    close(found.mean, twin.mean, rtol=1e-9)
+    for rows in (case.jacobian, rows_elsewhere(len(precision))):
+        close(found.variance(rows), twin.variance(rows), rtol=1e-9)
+    for one, other in zip(solver.moments(found), twin_solver.moments(twin), strict=True):
+        close(one, other, rtol=1e-9)
+    assert found.divergence(precision) == pytest.approx(twin.divergence(precision), rel=1e-9)
+
+
+@every_layout
+@every_count
+def test_directions_of_neighbouring_weights_are_within_them_and_complete(layout, count):
+    case = Case(layout, count)
+    scales, every = case.scales, []
+    for start, stop in case.places:
+        directions = scales.directions(start, stop)
+        outside = torch.ones(len(case.unit), dtype=torch.bool)
+        outside[start:stop] = False
+        assert not bool(scales.basis[outside][:, directions].any())
+        every += directions.tolist()
+    assert sorted(every) == list(range(scales.rank))
+    # A group may have several terms.
+    for first, last in itertools.pairwise(range(len(case.places))):
+        both = scales.directions(case.places[first][0], case.places[last][1]).tolist()
+        parts = [scales.directions(*case.places[k]).tolist() for k in (first, last)]
+        assert sorted(both) == sorted(parts[0] + parts[1])
+
+
+def test_terms_with_one_function_of_time_are_joined():
+    rows = Case(LAYOUTS["one function twice, apart"], 30).solver.rows
+    assert [block.shape[1] for block in rows.blocks] == [7, 2]
+
+
+def test_another_scale_leaves_the_first_solver_alone():
+    case = Case(LAYOUTS["time between"], 30)
+    scales = case.scales
+    one = scales.at(case.scale)
+    before = one.solve(case.curvature, case.slope).mean.clone()
+    scales.at(3 * case.scale).solve(case.curvature, case.slope)
+    assert torch.equal(one.solve(case.curvature, case.slope).mean, before)
+
+
+class TestSeparable(GaussianCases):
+    """All that a solver owes: every point is a row of its own and time is constant."""
+
+    def make(self, jacobian: Tensor, precision: Tensor) -> SeparableSolver:
+        points, weights = jacobian.shape
+        one = torch.ones(points, dtype=torch.float64)
+        half = weights // 2
+        terms = [
+            SeparableTerm(jacobian[:, :half] / 2, 2 * one),
+            SeparableTerm(None, jacobian[:, half:]),
+        ][half == 0 :]
+        return separable_scales(torch.arange(points), terms, precision).at(torch.ones(weights, dtype=torch.float64))
