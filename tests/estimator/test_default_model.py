@@ -156,7 +156,7 @@ def test_without_a_network() -> None:
     assert isinstance(network, Additive)
     assert network.inner is None
     assert "network" not in model.diagnostics_.scales
-    assert "\n  network                       linear" in str(model.summary())
+    assert ("Model", "network", "linear") in model.summary().rows
     assert_usable(model, COHORT.x)
 
 

@@ -1,6 +1,7 @@
 """The summary: every section with the numbers of the fit, warnings, and HTML that is safe to show."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 
 from neuralsurv import NeuralSurv
 from neuralsurv.errors import ConvergenceWarning, QuadratureWarning
-from neuralsurv.estimator.summary import Summary
-from small_cohort import quick_model, small_cohort
+from neuralsurv.estimator.summary import Summary, summarise
+from small_cohort import quick_default, quick_model, small_cohort
 
 COHORT = small_cohort()
 
@@ -71,6 +72,23 @@ def test_it_prints_as_it_shows(fitted: NeuralSurv, capsys: pytest.CaptureFixture
 
 def test_a_linear_network_has_no_activation() -> None:
     assert lines(quick_model(hidden=()).fit(COHORT.x, COHORT.y))["network"] == "linear"
+
+
+@pytest.mark.parametrize(
+    ("scales", "named"),
+    [
+        ({"covariates": 0.5, "neighbourhoods": 0.049, "bumps": 0.051, "changes of curves": 0.01}, [1, 3]),
+        ({"covariates": 0.051, "curves": 2.0}, []),
+    ],
+)
+def test_parts_of_the_default_model_that_are_next_to_nothing_are_named(
+    scales: dict[str, float], named: list[int]
+) -> None:
+    fitted = quick_default(hidden=None, average=False).fit(COHORT.x, COHORT.y).fitted_
+    changed = replace(fitted, diagnostics=replace(fitted.diagnostics, scales=scales))
+    rows = {name: (section, value) for section, name, value in summarise(changed, "NeuralSurv").rows}
+    words = ", ".join(list(scales)[k] for k in named) or "none"
+    assert rows["next to nothing by the evidence"] == ("Posterior", words)
 
 
 def test_warnings_are_shown() -> None:

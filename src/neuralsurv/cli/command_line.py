@@ -76,7 +76,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Survival curves from a neural network, with their uncertainty.",
+    help="Individual survival curves with their uncertainty.",
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

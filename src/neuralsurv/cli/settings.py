@@ -40,12 +40,20 @@ def model_settings(
     preset: Annotated[
         str | None, option("The model: default, or paper for the method as published.", _MODEL, "NAME")
     ] = None,
-    hidden: Annotated[str | None, option("Widths of the hidden layers, for example 16,16.", _MODEL, "WIDTHS")] = None,
+    hidden: Annotated[
+        str | None,
+        option(
+            "Widths of the hidden layers, for example 16,16; none for no network. The default model has a network only "
+            "if this is given, in place of curves and neighbourhoods; with --stream it always has one.",
+            _MODEL,
+            "WIDTHS",
+        ),
+    ] = None,
     draws: Annotated[int | None, option("Posterior draws behind every prediction.", _MODEL, "N")] = None,
     setting: Annotated[
         Texts, option("Any other argument of NeuralSurv; may be repeated.", _MODEL, "NAME=VALUE", "--set")
     ] = (),
-    seed: Annotated[int | None, option("Random seed; 0 if not given.", _MODEL, "N")] = None,
+    seed: Annotated[int | None, option("Seed of draws and networks; 0 if not given.", _MODEL, "N")] = None,
 ) -> dict[str, Any]:
     """Return the arguments of the estimator that were typed; a linear model has no hidden layers (``"none"``)."""
     found: dict[str, Any] = {"preset": preset, "hidden": _widths(hidden), "random_state": seed, "draws": draws}

@@ -17,35 +17,39 @@ _BUILT_IN = "does nothing for a network of your own (network=…)"
 
 
 class NeuralSurv(StreamedEstimator):
-    """Bayesian neural survival model.
+    """Bayesian survival model: individual survival curves with credible bands.
 
-    The hazard is phi · t^(rho−1) · σ(g(t, x)) / Z with g a Bayesian neural network. There is nothing to tune: the
-    scales of the prior are inferred and averaged over. A parameter that would have no effect in a fit is refused.
+    The hazard is phi · σ(g(t, x)) / Z. g is a sum of linear effects, a time basis, effects that change with time,
+    products of two covariates, curves of single covariates and neighbourhoods of training rows; its weights have a
+    Gaussian prior. There is nothing to tune: the scales of the prior are inferred and averaged over. A parameter that
+    would have no effect in a fit is refused.
 
     Parameters
     ----------
     hidden : tuple of int, optional
-        Widths of the hidden layers of the network beside the linear path; ``()`` for none. By default one layer of 64,
-        replaced by `neighbourhoods` from 2,000 rows on.
+        Widths of the hidden layers of a network of random units that replaces curves and neighbourhoods, such as
+        ``(64,)``; ``()`` for neither. By default there is no such network in `fit`, and one layer of 64 in
+        `fit_stream`, which has no curves and no neighbourhoods.
     activation : {"relu", "tanh", "silu"}, optional
-        Activation of the hidden layers; silu by default.
+        Activation of the hidden layers; silu by default. If given, `fit` has the network, with one layer of 64 unless
+        `hidden` says otherwise.
     neighbourhoods : int, optional
-        With 2,000 to 50,000 different rows and at most 64 encoded covariates, this many units that respond to a
-        neighbourhood replace the network; 400 by default, and 0 where `hidden` or `activation` is given.
+        Largest number of training rows whose neighbourhoods are units of g: 400 by default, 0 for none. There are none
+        with more than 64 encoded covariates. Refused together with `hidden` or `activation`.
     headroom : float
         Ceiling of the hazard, as a multiple of the crude event rate.
     quadrature_points : int
         Quadrature nodes per row for the integrals over time.
     average : bool
-        Whether the posterior is averaged over scales of the prior, or taken at the best ones. With more than 1,000 rows
-        it is always at the best.
+        Whether the posterior is averaged over scales of the prior, or taken at the best ones. With more than 4,000
+        different rows it is always at the best.
     tolerance : float
         Gain in nats below which the ascent for one setting of the scales stops.
     max_sweeps : int
         Limit on its steps.
     network : torch.nn.Module or OwnNetwork, optional
-        A network of your own in place of the built-in one; :class:`OwnNetwork` says how it is trained and which of its
-        weights have a posterior. See the page "Your own network".
+        A network of your own in place of curves and neighbourhoods; :class:`OwnNetwork` says how it is trained and
+        which of its weights have a posterior. See the page "Your own network".
     standardise : bool
         Whether covariates are centered and scaled (on the training rows).
     draws : int
@@ -53,7 +57,9 @@ class NeuralSurv(StreamedEstimator):
     verbose : bool or "auto"
         Whether to show progress; ``"auto"`` does so on a terminal.
     random_state : int, RandomState or None
-        Seed of the network and of the draws.
+        Seed of the posterior draws behind predictions, and of the random weights and the training of a network
+        (`hidden`, `activation`, `network`, `fit_stream`). The posterior of the default model itself does not depend
+        on it.
 
     Attributes
     ----------

@@ -92,7 +92,7 @@ class StreamedEstimator(SurvivalEstimator):
             steps on mini-batches. ``"auto"`` sweeps up to 200,000 rows.
         training_passes : int, optional
             Passes of feature learning; by default as many as it takes to process 2 million rows, at least 1 and at most
-            50. 0 leaves the network at its random draw, as `fit` does with fewer than 2,000 rows.
+            50. 0 leaves the network at its random draw, as `fit` does where `hidden` is given.
         passes : int, optional
             (mini-batch) Passes of the natural-gradient steps; 2 by default.
         batch_size : int, optional

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from neuralsurv.names import counted, printable
 from neuralsurv.posterior.fitted import Fitted
 
+# A part of the default model with a smaller scale than this changes hazards by a few per cent at most.
+_NEXT_TO_NOTHING = 0.05
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -75,6 +78,7 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
             ("Fit", "settings of the scales tried", f"{found.sweeps}{search}"),
             ("Fit", "ELBO and log hyper-prior", f"{fitted.trace[-1]:.3f}"),
             *(("Posterior", f"scale of the {name}", f"{scale:.3f}") for name, scale in found.scales.items()),
+            ("Posterior", "next to nothing by the evidence", _turned_off(found.scales)),
             ("Posterior", "settings averaged over", str(found.settings)),
         ]
         if found.modes > 1:
@@ -101,3 +105,7 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
         ]
     known = (found.trust,) if found.trust and found.trust not in found.messages else ()
     return Summary(tuple(rows), found.messages + known)
+
+
+def _turned_off(scales: dict[str, float]) -> str:
+    return ", ".join(name for name, scale in scales.items() if scale < _NEXT_TO_NOTHING) or "none"
