@@ -25,6 +25,10 @@ from torch import Tensor
 from neuralsurv.solvers.primal import cholesky
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
+# Directions that are kept of a term, at most, and what they must vary by, as a share of the first.
+_MOST_DIRECTIONS = 200
+_LEAST_SHARE = 1e-12
+
 
 @dataclass(frozen=True)
 class Separable:
@@ -108,6 +112,7 @@ class SeparableSolver:
     precision: Tensor  # diagonal of the prior precision, shape (m,)
     basis: Tensor  # orthonormal directions of the whitened weights, shape (m, r)
     rows: Separable
+    remainder: Tensor  # prior variance of each point across the basis, shape (P,)
 
     @property
     def rank(self) -> int:
@@ -115,8 +120,8 @@ class SeparableSolver:
         return self.basis.shape[1]
 
     def lost_information(self, curvature: Tensor) -> float:
-        """Return 0: the directions hold all that the rows inform."""
-        return 0.0
+        """Return Σ κ‖R‖²: twice a bound, in nats, on what the cut costs the ELBO at these curvatures."""
+        return float(curvature @ self.remainder)
 
     def solve(self, curvature: Tensor, slope: Tensor) -> SubspaceGaussian:
         """Return the Gaussian for curvatures (P,) and slopes (P,)."""
@@ -129,7 +134,8 @@ class SeparableSolver:
     def moments(self, gaussian: SubspaceGaussian) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at the solver's own rows."""
         inverse = gaussian.inverse_factor
-        return self.rows.times(gaussian.inner_mean), self.rows.variances(inverse.T @ inverse).clamp_min(0)
+        variance = self.rows.variances(inverse.T @ inverse).clamp_min(0)
+        return self.rows.times(gaussian.inner_mean), variance + self.remainder
 
 
 @dataclass(frozen=True)
@@ -140,6 +146,7 @@ class SeparableScales:
     basis: Tensor  # orthonormal directions, each within the weights of one term, shape (m, r)
     rows: Separable
     owner: Tensor  # a weight of the group that each direction belongs to, shape (r,)
+    cut: tuple[tuple[int, Tensor], ...]  # of each reduced term a weight, and the variance across its directions (P,)
     name: ClassVar[str] = "separable"
     reason: ClassVar[str] = "every column is a feature of the row times a function of time"
 
@@ -150,7 +157,11 @@ class SeparableScales:
 
     def at(self, multipliers: Tensor) -> SeparableSolver:
         """Return the solver for scales (m,), which must be one number over the weights of a reduced term."""
-        return SeparableSolver(self.unit / multipliers**2, self.basis, self.rows.scaled(multipliers[self.owner]))
+        remainder = torch.zeros_like(self.rows.time[:, 0])
+        for weight, variance in self.cut:
+            remainder += multipliers[weight] ** 2 * variance
+        rows = self.rows.scaled(multipliers[self.owner])
+        return SeparableSolver(self.unit / multipliers**2, self.basis, rows, remainder)
 
     def directions(self, start: int, stop: int) -> Tensor:
         """Return the directions of the weights from `start` to `stop`."""
@@ -173,8 +184,8 @@ def separable_scales(row: Tensor, terms: Sequence[SeparableTerm], unit: Tensor) 
     row : Tensor of shape (P,)
         The row of each point.
     terms : sequence of SeparableTerm
-        The columns. Features of one function of time are joined; of more features than rows only the directions that
-        the rows span are kept, which loses nothing.
+        The columns. Features of one function of time are joined. A term of more features than rows, or than 200, is
+        reduced to the directions in which these vary most over the rows; what lies across them keeps its prior.
     unit : Tensor of shape (m,)
         Prior precisions at scale 1.
     """
@@ -183,6 +194,7 @@ def separable_scales(row: Tensor, terms: Sequence[SeparableTerm], unit: Tensor) 
     bases: list[list[Tensor]] = []
     own: list[list[Tensor]] = []
     times, time_bases, time_own = [], [], []
+    cut: list[tuple[int, Tensor]] = []
     start = 0
     for features, factor in ((term.features, term.factor) for term in terms):
         size = factor.shape[1] if features is None else features.shape[1]
@@ -193,7 +205,9 @@ def separable_scales(row: Tensor, terms: Sequence[SeparableTerm], unit: Tensor) 
             time_bases.append(_unit_columns(len(unit), weights))
             time_own.append(weights)
         else:
-            whitened, basis = _spanned(features / precision.sqrt())
+            whitened, basis, remainder = _reduced(features / precision.sqrt())
+            if remainder is not None:
+                cut.append((start, factor.square() * remainder[row]))
             lifted = unit.new_zeros(len(unit), basis.shape[1])
             lifted[start : start + size] = basis
             place = next((k for k, known in enumerate(factors) if torch.equal(known, factor)), len(factors))
@@ -204,12 +218,12 @@ def separable_scales(row: Tensor, terms: Sequence[SeparableTerm], unit: Tensor) 
                 own.append([])
             blocks[place].append(whitened)
             bases[place].append(lifted)
-            own[place].append(torch.full((basis.shape[1],), start) if basis.shape[1] < size else weights)
+            own[place].append(weights if remainder is None else torch.full((basis.shape[1],), start))
         start += size
     rows = Separable(row, tuple(torch.cat(parts, 1) for parts in blocks), tuple(factors), torch.cat(times, 1))
     basis = torch.cat([*(part for parts in bases for part in parts), *time_bases], 1)
     owner = torch.cat([*(part for parts in own for part in parts), *time_own])
-    return SeparableScales(unit, basis, rows, owner)
+    return SeparableScales(unit, basis, rows, owner, tuple(cut))
 
 
 def _unit_columns(size: int, places: Tensor) -> Tensor:
@@ -218,10 +232,17 @@ def _unit_columns(size: int, places: Tensor) -> Tensor:
     return columns
 
 
-def _spanned(whitened: Tensor) -> tuple[Tensor, Tensor]:
-    """Return features in the directions that the rows span, and these; as they are where there are enough rows."""
+def _reduced(whitened: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return features (N, k) in few directions, these, and the squared length of each row across them, if any."""
     count, size = whitened.shape
+    if size <= min(count, _MOST_DIRECTIONS):
+        return whitened, torch.eye(size, dtype=whitened.dtype), None
     if size <= count:
-        return whitened, torch.eye(size, dtype=whitened.dtype)
-    basis = torch.linalg.qr(whitened.T)[0]
-    return whitened @ basis, basis
+        values, basis = torch.linalg.eigh(whitened.T @ whitened)
+    else:
+        values, vectors = torch.linalg.eigh(whitened @ whitened.T)
+        basis = torch.linalg.qr(whitened.T @ vectors.flip(1))[0].flip(1)
+    kept = int((values[-_MOST_DIRECTIONS:] > _LEAST_SHARE * values[-1]).sum())
+    basis = basis[:, basis.shape[1] - kept :].contiguous()
+    inside = whitened @ basis
+    return inside, basis, (whitened.square().sum(1) - inside.square().sum(1)).clamp_min(0)
