@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from neuralsurv.solvers import separable
 from neuralsurv.solvers.primal import PrimalSolver
 from neuralsurv.solvers.rows import DenseRows
 from neuralsurv.solvers.separable import SeparableScales, SeparableSolver, SeparableTerm, separable_scales
@@ -106,7 +107,7 @@ def test_the_basis_is_orthonormal_and_holds_all_rows(layout, count):
     close(basis.T @ basis, torch.eye(basis.shape[1], dtype=torch.float64))
     whitened = case.jacobian / (case.unit / case.scale**2).sqrt()
     close(whitened @ basis @ basis.T, whitened)
-    assert case.solver.lost_information(case.curvature) == 0
+    assert case.solver.lost_information(case.curvature) == pytest.approx(0, abs=1e-12)
     # Of a term with more features than rows, as many directions as rows are kept.
     kept = sum(
         stop - start if term.features is None else min(stop - start, count)
@@ -176,3 +177,25 @@ class TestSeparable(GaussianCases):
             SeparableTerm(None, jacobian[:, half:]),
         ][half == 0 :]
         return separable_scales(torch.arange(points), terms, precision).at(torch.ones(weights, dtype=torch.float64))
+
+
+def test_what_lies_across_the_directions_that_are_kept_has_its_prior_variance(monkeypatch):
+    monkeypatch.setattr(separable, "_MOST_DIRECTIONS", 3)
+    generator = torch.Generator().manual_seed(2)
+    features = torch.randn(30, 8, generator=generator, dtype=torch.float64)
+    row, factor = torch.arange(30).repeat_interleave(2), torch.rand(60, generator=generator, dtype=torch.float64)
+    bias = SeparableTerm(None, torch.ones(60, 1, dtype=torch.float64))
+    unit = torch.ones(9, dtype=torch.float64)
+    scales = separable_scales(row, [SeparableTerm(features, factor), bias], unit)
+    assert scales.rank == 4
+    multipliers = torch.cat([torch.full((8,), 1.5), torch.ones(1)]).double()
+    solver = scales.at(multipliers)
+    # Without data every point has its prior variance, inside the directions and across them.
+    nothing = solver.solve(torch.zeros(60, dtype=torch.float64), torch.zeros(60, dtype=torch.float64))
+    expected = 1.5**2 * factor.square() * features.square().sum(1)[row] + 1
+    close(solver.moments(nothing)[1], expected)
+    curvature = torch.rand(60, generator=generator, dtype=torch.float64)
+    basis = scales.basis[:8, scales.owner < 8]
+    across = features - features @ basis @ basis.T
+    lost = (curvature * 1.5**2 * factor.square() * across.square().sum(1)[row]).sum()
+    assert solver.lost_information(curvature) == pytest.approx(float(lost), rel=1e-9)

@@ -242,7 +242,7 @@ def _reduced(whitened: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     else:
         values, vectors = torch.linalg.eigh(whitened @ whitened.T)
         basis = torch.linalg.qr(whitened.T @ vectors.flip(1))[0].flip(1)
-    kept = int((values[-_MOST_DIRECTIONS:] > _LEAST_SHARE * values[-1]).sum())
+    kept = int((values[-_MOST_DIRECTIONS:] > _LEAST_SHARE * values.sum()).sum())
     basis = basis[:, basis.shape[1] - kept :].contiguous()
     inside = whitened @ basis
     return inside, basis, (whitened.square().sum(1) - inside.square().sum(1)).clamp_min(0)

@@ -51,6 +51,7 @@ _FARTHEST = 4.0
 _MOST_STEPS = 60
 # Share of the variance of all combinations that those which are left out may have.
 _LEFT_OUT = 0.005
+_MOST_COLUMNS = 120
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def choose_curves(cohort: Cohort, *, products: bool) -> Curves | None:
     columns = torch.cat([shape.columns * a for shape, a in zip(shapes, amplitudes, strict=True)], 1)
     share = weight / weight.sum()
     # In the layout that a file gives back: products must be the same to the last bit.
-    mix = (mix @ varying_most(columns * share.sqrt()[:, None], _LEFT_OUT)).contiguous()
+    mix = (mix @ varying_most(columns * share.sqrt()[:, None], _LEFT_OUT, _MOST_COLUMNS)).contiguous()
     return Curves(which, values, ranks, centres, mix, share @ (every @ mix))
 
 

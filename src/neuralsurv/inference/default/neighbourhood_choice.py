@@ -215,8 +215,10 @@ def _combinations(scores: Tensor, centres: Tensor, relevance: Tensor, weight: Te
     return (mix @ turned / spread).contiguous(), mean @ turned / spread
 
 
-def varying_most(roots: Tensor, left_out: float) -> Tensor:
+def varying_most(roots: Tensor, left_out: float, most: int | None = None) -> Tensor:
     """Return orthonormal directions (k, r) of columns (N, k) that leave out no more than a share of their squares.
+
+    With a limit on their number they may leave out more.
 
     Examples
     --------
@@ -228,5 +230,7 @@ def varying_most(roots: Tensor, left_out: float) -> Tensor:
     squares, directions = torch.linalg.eigh(roots.T @ roots)
     total = squares.clamp_min(0).cumsum(0)
     dropped = min(int((total <= left_out * total[-1]).sum()), len(total) - 1)
+    if most is not None:
+        dropped = max(dropped, len(total) - most)
     found: Tensor = directions[:, dropped:].flip(1)
     return found
