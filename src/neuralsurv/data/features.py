@@ -16,7 +16,6 @@ from scipy.special import ndtri
 
 from neuralsurv.data.column_moments import EVENTS_FOR_EFFECT, column_moments, is_two_valued
 from neuralsurv.data.columns import Column, ColumnFacts, kind_of, places, read_column
-from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.frames import as_frame, part_columns
 from neuralsurv.data.parts import (
     Layout,
@@ -243,8 +242,7 @@ def _learn(series: pd.Series, values: np.ndarray, name: str, part: str) -> Colum
     if kind_of(values) == "array":
         cell = series.iloc[0]
         return Column(name, "array", (), False, whole=holds_codes(cell), part=part, shape=np.shape(cell))
-    labels = values[~pd.isna(values)] if kind_of(values) == "category" else ()
-    return ColumnFacts.of(series, values, name).column(part, decimal_comma(labels))
+    return ColumnFacts.of(series, values, name).column(part)
 
 
 def refuse_repeated(names: list[str], needed: list[str]) -> None:
