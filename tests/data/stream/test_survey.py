@@ -29,6 +29,8 @@ def cohort():
             "stage": pd.Categorical(random.choice(["I", "II", "III"], size=ROWS), categories=["III", "II", "I", "IV"]),
             "smoker": random.uniform(size=ROWS) < 0.3,
             "word": random.choice(["a", "b", None], size=ROWS),
+            "falls": np.where(np.arange(ROWS) % 60 == 0, random.integers(1, 4, size=ROWS), 0),
+            "ward": np.where(np.arange(ROWS) % 90 == 5, "north", random.choice(["east", "west"], size=ROWS)),
         }
     )
     time = random.exponential(size=ROWS).round(2) + 0.01
