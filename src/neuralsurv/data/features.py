@@ -32,8 +32,9 @@ from neuralsurv.errors import InputError
 
 # Encoded values beyond this are refused: products of two of them, and sums of those, must stay finite.
 _FARTHEST = 1e100
-# In a row whose level is rare, its own indicator grows by this power of what the others shrink by.
-_OWN_POWER = 0.3
+# In a row whose level is rare its own indicator is at least this, in spreads. If it were nearly 0 as well, the band
+# would be narrower than that of a frequent level.
+_LEAST_OWN = 1.5
 # Values imputed for each missing one in a prediction; the posterior draws are divided among them.
 IMPUTATIONS = 20
 
@@ -232,22 +233,21 @@ class Encoding:
         for column, place in zip(self.columns, places(self.columns), strict=True):
             if column.kind == "category" and len(column.shown) > 1:
                 own = slice(place.start, place.start + len(column.shown))
-                encoded[:, own] *= self._evidence(values[:, own], own)
+                encoded[:, own] = self._drawn_in(encoded[:, own], values[:, own] == 1, own)
         return encoded
 
-    def _evidence(self, indicators: np.ndarray, place: slice) -> np.ndarray:
-        """Return what the indicators of a column are multiplied by, shape (N, levels).
+    def _drawn_in(self, encoded: np.ndarray, chosen: np.ndarray, place: slice) -> np.ndarray:
+        """Return the indicators of a column, shape (N, levels), nearer to their means in rows whose level is rare.
 
-        In a row whose level is rare, those of the other levels shrink as its own does by its larger scale. Otherwise
-        rare levels would share an effect that no prior shrinks: that of being none of the frequent levels. In return
-        its own indicator grows; if not, the band would be narrower than that of a frequent level.
+        Those of the other levels shrink as its own does by its larger scale. Otherwise rare levels would share an
+        effect that no prior shrinks: that of being none of the frequent levels.
         """
         share, scale = self.center[place], self.scale[place]
         usual = np.maximum(LEAST_SPREAD, np.sqrt(share * (1 - share)))
         known = np.where((share < 0.5) & (scale > usual * (1 + 1e-9)), usual / scale, 1.0)
-        chosen = indicators == 1
         level = np.where(chosen.any(1), known[chosen.argmax(1)], 1.0)[:, None]
-        return np.where(chosen, level**-_OWN_POWER, level)
+        own = np.maximum(encoded, np.minimum(_LEAST_OWN, encoded / level))
+        return np.where(chosen, own, encoded * level)
 
     def _refuse_far(self, encoded: np.ndarray, there: np.ndarray) -> None:
         bad = ~(np.abs(encoded) <= _FARTHEST) & there
