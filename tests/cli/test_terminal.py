@@ -36,7 +36,7 @@ def test_quiet_shows_no_progress(tmp_path):
 
 def test_wrong_input_is_one_sentence(tmp_path):
     ask = ["fit", cohort_file(tmp_path), "--time", "yaers", "--event", "died", "--out", "x"]
-    code, terminal = in_terminal([*COMMAND, *ask], columns=300)
+    code, terminal = in_terminal([*COMMAND, *ask], columns=300, folder=tmp_path)
     assert code == 2
     assert "\x1b[31merror: " in terminal.seen
     assert "did you mean 'years'?" in terminal.text

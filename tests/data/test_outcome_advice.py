@@ -9,6 +9,7 @@ from neuralsurv.data.outcome_advice import codes_advice, half_step, is_word, lik
     [
         ("Dead", "dead"),
         ("Dead", " dead\u00a0"),
+        ("Dead", "\ufeffde\u00adad\u200b"),
         ("d e a d", "dead"),
         ("Décédé", "DECEDE"),
         ("De\u0301ce\u0301de\u0301", "Décédé"),

@@ -121,6 +121,43 @@ def test_a_rare_value_whose_few_rows_have_extreme_outcomes(rows, count, kind, wh
         assert who == "latest" or ((wider > 1.0) & (lower <= high).to_numpy()).all()
 
 
+def hazard_ratio(model, table, changed):
+    """How the cumulative hazard, and the width of its band, of six people changes with a value of `extra`."""
+    people = table[table.extra == table.extra.mode()[0]].drop(columns=["time", "died"]).head(6)
+    middle = np.quantile(table.time[table.died], 0.5)
+    before, found = (model.predict_survival(rows, [middle]) for rows in (people, people.assign(extra=changed)))
+    wider = np.diff(ends(log_risk(found))[1:], axis=0) / np.diff(ends(log_risk(before))[1:], axis=0)
+    return np.log(found.mean) / np.log(before.mean), wider.mean()
+
+
+@pytest.mark.parametrize(("rows", "count", "stream"), [(250, 2, True), (500, 2, False), (1000, 1, False)])
+def test_several_rare_levels_whose_rows_are_the_earliest_deaths(rows, count, stream):
+    """Five levels of one row each, of 1,000, used to give S = 0.06 [0.0, 0.3] in place of 0.63 [0.57, 0.68]."""
+    table, rng = cohort(rows, seed=[rows, count, 7])
+    earliest = table[table.died].sort_values("time").index
+    table.insert(0, "extra", rng.choice(["A", "C"], rows).astype(object))
+    for k in range(5):
+        table.loc[earliest[k * count : (k + 1) * count], "extra"] = f"rare {k}"
+    model = NeuralSurv(random_state=0, draws=400, verbose=False)
+    names = {"time": "time", "event": "died"}
+    model = model.fit_stream([table], **names) if stream else model.fit(table, **names)
+    ratio, wider = hazard_ratio(model, table, "rare 0")
+    assert ratio.to_numpy().max() < 5
+    assert wider > 1.0
+
+
+@pytest.mark.parametrize("amounts", [(2.0, 1.0, 1.0), (1.0, 2.0, 3.0)])
+def test_a_count_that_is_nearly_always_zero(amounts):
+    """The one row of 1,000 with a count of 2, and two of 1, gave S = 0.00 [0.0, 0.0] in place of 0.61 [0.55, 0.67]."""
+    table, _ = cohort(1000, seed=[1000, 3, 7])
+    table.insert(0, "extra", 0.0)
+    table.loc[table[table.died].sort_values("time").index[:3], "extra"] = amounts
+    model = NeuralSurv(random_state=0, draws=400).fit(table, time="time", event="died")
+    ratio, wider = hazard_ratio(model, table, max(amounts))
+    assert ratio.to_numpy().max() < 4
+    assert wider > 1.0
+
+
 def test_a_value_with_enough_events_is_believed():
     table, usual, rare = with_rare_value(400, 12, "level of two", "earliest")
     model = NeuralSurv(random_state=0, draws=400).fit(table, time="time", event="died")
@@ -250,6 +287,32 @@ def test_scale_of_a_value_with_few_events(rare, dead, shown):
     expected = max(0.25 * max(1.0, 10 / shown), np.sqrt(rare / 400 * (1 - rare / 400)))
     np.testing.assert_allclose(scale[:2], [30 * expected, expected])
     np.testing.assert_allclose(scale[2], rows.std())
+
+
+def test_the_scale_of_an_amount_that_is_usually_at_one_end():
+    rows = np.arange(400)
+    amount = np.where(rows < 4, [3.0, 4.0, 5.0, 5.0] * 100, 0.0)
+    common = np.where(rows < 100, 1.0 + rows, 0.0)
+    frame = pd.DataFrame({"amount": amount, "mirrored": 7 - amount, "middle": amount - (rows == 9), "common": common})
+    died = (rows % 2 == 0).astype(float)
+    scale = Encoding.fit(frame, np.ones(400), events=died).scale
+    # Two of the four have an event: five times a quarter of the root of their mean square.
+    np.testing.assert_allclose(scale[:2], 5 * 0.25 * np.sqrt((9 + 16 + 25 + 25) / 4))
+    np.testing.assert_allclose(scale[2:], frame[["middle", "common"]].std(ddof=0))
+
+
+def test_a_rare_level_says_little_of_the_others():
+    """The indicators of the frequent levels are near their means, as for a gap; its own is 1.5 spreads out."""
+    rows = np.arange(400)
+    ward = pd.DataFrame({"ward": np.where(rows < 2, "x", np.where(rows < 150, "a", "b"))})
+    encoded = Encoding.fit(ward, np.ones(400), events=np.ones(400)).transform(ward)
+    a, b = 148 / 400, 250 / 400
+    other = 0.2 * np.array([-a, -b]) / np.sqrt([a * (1 - a), b * (1 - b)])
+    np.testing.assert_allclose(encoded[0], [*other, 1.5])
+    # With events enough, and without knowing of any, nothing changes.
+    plain = Encoding.fit(ward, np.ones(400))
+    np.testing.assert_allclose(encoded[2:, :2], plain.transform(ward)[2:, :2])
+    assert plain.transform(ward)[0, 0] == pytest.approx(-a / np.sqrt(a * (1 - a)))
 
 
 @pytest.mark.parametrize("share", [0.5, 0.3, 0.1, 0.05, 0.01])

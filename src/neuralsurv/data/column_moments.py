@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 
-# The scale of a column of two values is at least this share of their distance. With its own spread, the one row in 200
-# that differs would lie 14 standard deviations out, and the prior of its effect would be as many times too wide.
-_LEAST_SPREAD = 0.25
-# Where the rarer of two values has fewer events than this, that share is larger in proportion: by the rule of thumb of
-# ten events per variable its effect cannot be learned, and the prior that shrinks it towards nothing must be narrower.
+# Most columns of two values, and others such as counts that are nearly always 0, have a usual value: one end of their
+# range, at which at least half of the rows lie. The scale is at least this share of the distance of the other rows from
+# it. With its own spread, the one row in 200 that differs would lie 14 standard deviations out, and the prior of its
+# effect would be as many times too wide.
+LEAST_SPREAD = 0.25
+# Where the other rows have fewer events than this, that share is larger in proportion: by the rule of thumb of ten
+# events per variable their effect cannot be learned, and the prior that shrinks it towards nothing must be narrower.
 EVENTS_FOR_EFFECT = 10.0
-# No value counts as having fewer events than this, which keeps the scale finite.
+# No rows count as having fewer events than this, which keeps the scale finite.
 _FEWEST_EVENTS = 0.1
+# Half of the rows, up to rounding.
+_HALF = 0.5 - 1e-9
 
 
 def column_moments(
@@ -34,12 +38,14 @@ def column_moments(
     total = np.where(counts.any(0), counts.sum(0), 1.0)
     mean = _exact_sum(counts, values) / total
     spread = np.sqrt(_exact_sum(counts, (values - mean) ** 2) / total)
-    ends = np.ldexp(np.stack([low, high]) - middle, -exponent)
-    at_events = None
+    ends = np.stack([low, high])
+    at_ends = raw == ends[:, None]
+    share = np.stack([_exact_count(counts, at_end) for at_end in at_ends]) / total
+    dying = None
     if events is not None:
-        dying = np.where(np.isnan(raw), 0.0, events[:, None])
-        at_events = dying.sum(0), _exact_sum(dying, values)
-    return center_and_scale(middle, exponent, np.ldexp(half_range, -exponent), ends, mean, spread, at_events)
+        dead = np.where(np.isnan(raw), 0.0, events[:, None])
+        dying = dead.sum(0), np.stack([_exact_count(dead, at_end) for at_end in at_ends])
+    return center_and_scale(middle, exponent, np.ldexp(ends - middle, -exponent), mean, spread, share, dying)
 
 
 def _exact_sum(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -53,37 +59,42 @@ def _exact_sum(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.array([math.fsum(column) for column in parts.T.tolist()])
 
 
+def _exact_count(counts: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Return the sum of the counts of chosen rows in each column, rounded once."""
+    return np.array([math.fsum(column[rows]) for column, rows in zip(counts.T, chosen.T, strict=True)])
+
+
 def center_and_scale(
     middle: np.ndarray,
     exponent: np.ndarray,
-    half_range: np.ndarray,
     ends: np.ndarray,
     mean: np.ndarray,
     spread: np.ndarray,
+    share: np.ndarray,
     events: tuple[np.ndarray, np.ndarray] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return center and scale of p columns, from moments that are measured from `middle` in units of 2^exponent.
 
-    `ends` are the smallest and the largest value, shape (2, p); `events` the weight of the events, and the sum of the
-    values at them. The scale of a column of two values is at least a quarter of their distance, and larger where the
-    rarer has few events: those observed or those expected, whichever are more.
+    `ends` are the smallest and the largest value, and `share` the share of the weight there, shape (2, p); `events` the
+    weight of the events, shape (p,), and that of events at the ends, shape (2, p). Where rows usually are at one end,
+    the scale is at least a quarter of the distance of the others from it (of two values, of their distance), and larger
+    where the others have few events: those observed or those expected, whichever are more.
     """
     # A column that only varies among rows that were never at risk at an event has no spread; its range is used.
     spread = np.where(spread > 1e-12, spread, np.abs(ends - mean).max(0))
-    few = np.ones_like(mean)
+    few = np.ones_like(share)
     if events is not None:
-        distance = np.where(half_range > 0, 2 * half_range, 1.0)
-        expected = events[0] * (half_range - np.abs(mean)) / distance
-        # The rarer value lies on the other side of the middle than the mean.
-        observed = (events[0] * half_range - np.sign(mean) * events[1]) / distance
-        few = np.maximum(1.0, EVENTS_FOR_EFFECT / np.maximum(np.maximum(expected, observed), _FEWEST_EVENTS))
-    least = np.where(
-        is_two_valued(spread, half_range + mean, half_range - mean), 2 * _LEAST_SPREAD * half_range * few, 0.0
-    )
+        total, at_ends = events
+        others = np.maximum(total * (1 - share), total - at_ends)
+        few = np.maximum(1.0, EVENTS_FOR_EFFECT / np.maximum(others, _FEWEST_EVENTS))
+    squares = spread**2 + (mean - ends) ** 2
+    far = np.sqrt(np.divide(squares, 1 - share, out=squares.copy(), where=share < 1))
+    # With as many rows at both ends, the one with more events elsewhere counts, so that their order does not matter.
+    least = np.where(share >= _HALF, LEAST_SPREAD * np.minimum(far, ends[1] - ends[0]) * few, np.inf).min(0)
     limits = np.finfo(np.float64)
     with np.errstate(over="ignore"):
-        scale = np.clip(np.ldexp(np.maximum(spread, least), exponent), limits.smallest_subnormal, limits.max)
-    return middle + np.ldexp(mean, exponent), np.asarray(scale)
+        scale = np.ldexp(np.maximum(spread, np.where(np.isinf(least), 0.0, least)), exponent)
+    return middle + np.ldexp(mean, exponent), np.clip(scale, limits.smallest_subnormal, limits.max)
 
 
 def is_two_valued(spread: Any, below: Any, above: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -12,6 +13,7 @@ from numbers import Real
 import numpy as np
 import pandas as pd
 
+from neuralsurv.data.comma_numbers import decimal_comma, is_comma_number
 from neuralsurv.data.missing_codes import CodeCounts
 from neuralsurv.data.row_values import refuse_dates_and_complex, refuse_infinite, rows_phrase
 from neuralsurv.errors import InputError
@@ -143,6 +145,7 @@ class ColumnFacts:
     missing: int = 0
     whole: bool = True  # whether all numbers so far are whole
     codes: CodeCounts = _NO_CODES  # numbers that could be codes for missing values
+    comma_numbers: int = 0  # rows whose label came as text and is a number as written with a decimal comma
 
     @classmethod
     def of(cls, series: pd.Series, values: np.ndarray, name: str) -> ColumnFacts:
@@ -156,7 +159,9 @@ class ColumnFacts:
             low, high = float(present.min()), float(present.max())
             return replace(facts, kind="number", low=low, high=high, whole=whole, codes=CodeCounts.of(series))
         order = tuple(map(str, series.cat.categories)) if isinstance(series.dtype, pd.CategoricalDtype) else None
-        return replace(facts, kind="category", levels=tuple(sorted(set(present.tolist()))), order=order)
+        counts = Counter(present.tolist())
+        numbers = sum(rows for level, rows in counts.items() if is_comma_number(level)) if order is None else 0
+        return replace(facts, kind="category", levels=tuple(sorted(counts)), order=order, comma_numbers=numbers)
 
     def __add__(self, other: ColumnFacts) -> ColumnFacts:
         """Return the summary of both parts."""
@@ -187,13 +192,11 @@ class ColumnFacts:
             self.missing + other.missing,
             self.whole and other.whole,
             self.codes + other.codes,
+            self.comma_numbers + other.comma_numbers,
         )
 
-    def column(self, part: str = "", decimal_comma: str | None = None) -> Column:
-        """Return how the column is encoded; refuse one without information, or one that is not what it seems.
-
-        `part` is the part of X that it belongs to, and `decimal_comma` an example if its labels are such numbers.
-        """
+    def column(self, part: str = "") -> Column:
+        """Return how the column, of a part of X, is encoded; refuse one without information or not what it seems."""
         name, rows = self.name, self.present + self.missing
         if self.present == 0:
             raise InputError(f"column {name!r} has no value in any of the {rows} rows; drop it.")
@@ -207,9 +210,10 @@ class ColumnFacts:
             raise InputError(f"column {name!r} is constant ({value} in {where}); drop it.")
         if self.kind == "number":
             return Column(name, "number", (), self.missing > 0, self.low, self.high, self.whole, part)
-        if self.order is None and decimal_comma is not None:
+        example = decimal_comma(self.levels, self.comma_numbers / self.present)
+        if example is not None:
             raise InputError(
-                f"column {name!r} holds numbers with a decimal comma, such as {decimal_comma!r}, as text; make them "
+                f"column {name!r} holds numbers with a decimal comma, such as {example!r}, as text; make them "
                 f"numbers: df[{name!r}] = df[{name!r}].str.replace(',', '.').astype(float), or pd.read_csv(…, "
                 f"decimal=','). If they are categories: df[{name!r}] = df[{name!r}].astype('category')."
             )

@@ -12,9 +12,19 @@ _NEARLY_ALL = 0.9
 _MOST_LOOKED_AT = 10_000
 
 
-def decimal_comma(values: Iterable[object]) -> str | None:
-    """Return an example if nearly all values are text of numbers with a decimal comma, else None."""
+def is_comma_number(value: object) -> bool:
+    """Return whether a value is text of a number, whole or with a decimal comma."""
+    return isinstance(value, str) and _NUMBER.match(value) is not None
+
+
+def decimal_comma(values: Iterable[object], share: float | None = None) -> str | None:
+    """Return an example if nearly all values are text of numbers with a decimal comma, else None.
+
+    `share` is how many are numbers; it is counted if not given.
+    """
     looked_at = list(islice(values, _MOST_LOOKED_AT))
-    numbers = [value for value in looked_at if isinstance(value, str) and _NUMBER.match(value)]
-    example = next((value for value in numbers if "," in value), None)
-    return example if example is not None and len(numbers) >= _NEARLY_ALL * len(looked_at) else None
+    numbers = [value for value in looked_at if is_comma_number(value)]
+    example = next((str(value) for value in numbers if "," in str(value)), None)
+    if share is None:
+        share = len(numbers) / max(1, len(looked_at))
+    return example if share >= _NEARLY_ALL else None

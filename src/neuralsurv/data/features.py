@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from neuralsurv.data.column_moments import EVENTS_FOR_EFFECT, column_moments, is_two_valued
+from neuralsurv.data.column_moments import EVENTS_FOR_EFFECT, LEAST_SPREAD, column_moments, is_two_valued
 from neuralsurv.data.columns import Column, ColumnFacts, kind_of, places, read_column
-from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.frames import as_frame, part_columns
 from neuralsurv.data.parts import (
     Layout,
@@ -33,6 +32,9 @@ from neuralsurv.errors import InputError
 
 # Encoded values beyond this are refused: products of two of them, and sums of those, must stay finite.
 _FARTHEST = 1e100
+# In a row whose level is rare its own indicator is at least this, in spreads. If it were nearly 0 as well, the band
+# would be narrower than that of a frequent level.
+_LEAST_OWN = 1.5
 # Values imputed for each missing one in a prediction; the posterior draws are divided among them.
 IMPUTATIONS = 20
 
@@ -46,11 +48,12 @@ class Encoding:
     columns : tuple of Column
         The input columns, in order.
     center, scale : ndarray of shape (p,)
-        Weighted mean and spread of each encoded column in training; the spread of a column of two values is at least a
-        quarter of their distance, and larger where the rarer has few events. The mean is imputed for a missing value of
-        a training row.
+        Weighted mean and spread of each encoded column in training; the spread of a column with a usual value (of two,
+        the more frequent) is at least a quarter of the distance of the others from it, and larger where these have few
+        events. The mean is imputed for a missing value of a training row.
     standardise : bool
-        Whether the mean is subtracted and the result divided by the spread.
+        Whether the mean is subtracted and the result divided by the spread. The indicators of the other levels are then
+        drawn to their means in a row whose level is rare: it says little, much as a missing value does.
     container, parts : str, tuple of str
         What X came in (see :func:`neuralsurv.data.parts.container_of`), and the names of its parts in their order.
     """
@@ -226,7 +229,25 @@ class Encoding:
         exponent = -np.frexp(self.scale)[1]
         with np.errstate(over="ignore", invalid="ignore"):
             away = np.ldexp(values, exponent) - np.ldexp(self.center, exponent)
-            return np.asarray(away / np.ldexp(self.scale, exponent))
+            encoded = np.asarray(away / np.ldexp(self.scale, exponent))
+        for column, place in zip(self.columns, places(self.columns), strict=True):
+            if column.kind == "category" and len(column.shown) > 1:
+                own = slice(place.start, place.start + len(column.shown))
+                encoded[:, own] = self._drawn_in(encoded[:, own], values[:, own] == 1, own)
+        return encoded
+
+    def _drawn_in(self, encoded: np.ndarray, chosen: np.ndarray, place: slice) -> np.ndarray:
+        """Return the indicators of a column, shape (N, levels), nearer to their means in rows whose level is rare.
+
+        Those of the other levels shrink as its own does by its larger scale. Otherwise rare levels would share an
+        effect that no prior shrinks: that of being none of the frequent levels.
+        """
+        share, scale = self.center[place], self.scale[place]
+        usual = np.maximum(LEAST_SPREAD, np.sqrt(share * (1 - share)))
+        known = np.where((share < 0.5) & (scale > usual * (1 + 1e-9)), usual / scale, 1.0)
+        level = np.where(chosen.any(1), known[chosen.argmax(1)], 1.0)[:, None]
+        own = np.maximum(encoded, np.minimum(_LEAST_OWN, encoded / level))
+        return np.where(chosen, own, encoded * level)
 
     def _refuse_far(self, encoded: np.ndarray, there: np.ndarray) -> None:
         bad = ~(np.abs(encoded) <= _FARTHEST) & there
@@ -243,8 +264,7 @@ def _learn(series: pd.Series, values: np.ndarray, name: str, part: str) -> Colum
     if kind_of(values) == "array":
         cell = series.iloc[0]
         return Column(name, "array", (), False, whole=holds_codes(cell), part=part, shape=np.shape(cell))
-    labels = values[~pd.isna(values)] if kind_of(values) == "category" else ()
-    return ColumnFacts.of(series, values, name).column(part, decimal_comma(labels))
+    return ColumnFacts.of(series, values, name).column(part)
 
 
 def refuse_repeated(names: list[str], needed: list[str]) -> None:

@@ -25,11 +25,16 @@ def plain_form(value: str) -> str:
     """
     # Compatibility forms first: a full-width letter or a no-break space is the usual one.
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", value).casefold())
-    text = "".join(letter for letter in decomposed if not unicodedata.combining(letter) and not letter.isspace())
+    text = "".join(letter for letter in decomposed if not (unicodedata.combining(letter) or _is_unseen(letter)))
     try:
         return f"{float(text):g}"
     except ValueError:
         return text
+
+
+def _is_unseen(letter: str) -> bool:
+    """Return whether a letter is a space, or takes none: a zero-width space, a soft hyphen, a byte order mark."""
+    return letter.isspace() or unicodedata.category(letter) == "Cf"
 
 
 def is_word(value: str) -> bool:

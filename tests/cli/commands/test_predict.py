@@ -212,11 +212,11 @@ def test_inspect(files, model, monkeypatch):
     assert str(model.summary()) in ended.out
     assert "Outcome: time = years, event = died" in ended.out
     rows = [" ".join(line.split()) for line in ended.out.splitlines()]
-    assert "stage category II, III not allowed" in rows
+    assert "stage category II, III none" in rows
     _, dose, _ = model.encoding_.columns
-    assert f"dose number {dose.low:g} to {dose.high:g} allowed" in rows
+    assert f"dose number {dose.low:g} to {dose.high:g} some" in rows
     old = run("inspect", Path(__file__).parents[2] / "fixtures" / "before_ranges.neuralsurv")
-    assert "dose number – allowed" in [" ".join(line.split()) for line in old.out.splitlines()]
+    assert "dose number – some" in [" ".join(line.split()) for line in old.out.splitlines()]
     found = run("inspect", files[0], "--json").json
     assert found["training"] == model.training_
     assert found["diagnostics"]["sweeps"] == model.diagnostics_.sweeps

@@ -29,6 +29,8 @@ def cohort():
             "stage": pd.Categorical(random.choice(["I", "II", "III"], size=ROWS), categories=["III", "II", "I", "IV"]),
             "smoker": random.uniform(size=ROWS) < 0.3,
             "word": random.choice(["a", "b", None], size=ROWS),
+            "falls": np.where(np.arange(ROWS) % 60 == 0, random.integers(1, 4, size=ROWS), 0),
+            "ward": np.where(np.arange(ROWS) % 90 == 5, "north", random.choice(["east", "west"], size=ROWS)),
         }
     )
     time = random.exponential(size=ROWS).round(2) + 0.01
@@ -105,8 +107,29 @@ def test_columns_that_no_model_can_use_are_refused():
         (facts([2.0]) + facts([2.0, 2.0])).column()
     with pytest.raises(InputError, match=r"column 'x' is constant \(a in the one row that has a value\)"):
         facts(["a", None]).column()
+    with pytest.raises(InputError, match="column 'x' holds numbers with a decimal comma, such as '1,5', as text"):
+        (facts(["2,5", "1,5"]) + facts(["3", None])).column()
     with pytest.raises(InputError, match="column 'x' has 30 different values in 30 rows and looks like an identifier"):
         facts([f"id {k}" for k in range(30)]).column()
+
+
+def test_numbers_with_a_decimal_comma_may_be_categories():
+    parts = [facts(pd.Categorical(["1,5", "2,5"])), facts(pd.Categorical(["3,5", "1,5"]))]
+    assert sum(parts[1:], parts[0]).column().levels == ("1,5", "2,5", "3,5")
+
+
+def test_a_few_words_among_numbers_with_a_decimal_comma():
+    """What counts are rows, not levels: 'unknown' is one of three levels here, but in one row of ten."""
+    assert decimal_comma_refused(["1,5", "2"] * 3, ["1,5"] * 3 + ["unknown"])
+    assert not decimal_comma_refused(["1,5", "2"] * 3, ["1,5"] * 3 + ["unknown", "none"])
+
+
+def decimal_comma_refused(*parts):
+    try:
+        sum(map(facts, parts[1:]), facts(parts[0])).column()
+    except InputError as error:
+        return "decimal comma" in str(error)
+    return False
 
 
 def test_batches_that_do_not_fit_together_are_refused(monkeypatch):

@@ -18,11 +18,11 @@ def run(path: Path, *, messages: Messages) -> None:
     summary = model.summary()
     rows = []
     for column in model.encoding_.columns:
-        rows.append((column.name, column.kind, _values(column), "allowed" if column.has_missing else "not allowed"))
+        rows.append((column.name, column.kind, _values(column), "some" if column.has_missing else "none"))
     messages.say(f"{path} ({file_size(path)})\n")
     messages.say(str(summary))
     messages.say("")
-    messages.table(f"Covariates ({len(rows)})", ("column", "kind", "training values", "gaps"), rows)
+    messages.table(f"Covariates ({len(rows)})", ("column", "kind", "training values", "gaps in training"), rows)
     roles = ", ".join(f"{printable(role)} = {printable(name)}" for role, name in model.columns_.items())
     messages.say(f"Outcome: {roles or 'given as arrays, without names'}")
     messages.result(

@@ -212,9 +212,11 @@ class Moments:
     weight: np.ndarray
     mean: np.ndarray
     squares: np.ndarray
-    # Weight of the events of rows whose value is there, and the sum of the values at them.
+    # Weight of the events of rows whose value is there.
     events: np.ndarray
-    event_sum: np.ndarray
+    # shape (2, p): weight, and weight of the events, of rows at the lower and at the upper end of the range.
+    weight_at_ends: np.ndarray
+    events_at_ends: np.ndarray
 
     def __add__(self, other: Moments) -> Moments:
         """Return the moments of both parts."""
@@ -222,8 +224,14 @@ class Moments:
         share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
         gap = other.mean - self.mean
         squares = self.squares + other.squares + gap**2 * self.weight * share
-        events, event_sum = self.events + other.events, self.event_sum + other.event_sum
-        return Moments(weight, self.mean + gap * share, squares, events, event_sum)
+        return Moments(
+            weight,
+            self.mean + gap * share,
+            squares,
+            self.events + other.events,
+            self.weight_at_ends + other.weight_at_ends,
+            self.events_at_ends + other.events_at_ends,
+        )
 
 
 class MomentAccumulator:
@@ -236,7 +244,7 @@ class MomentAccumulator:
         self._low, self._high = ranges[:, 0], ranges[:, 1]
         self._middle = self._low / 2 + self._high / 2
         self._exponent = np.frexp(self._high / 2 - self._low / 2)[1]
-        self.found = Moments(*np.zeros((5, len(ranges))))
+        self.found = Moments(*np.zeros((4, len(ranges))), *np.zeros((2, 2, len(ranges))))
 
     def add(self, covariates: pd.DataFrame, outcome: Outcome) -> None:
         """Add the rows of one chunk."""
@@ -257,13 +265,15 @@ class MomentAccumulator:
         mean = np.divide((each * values).sum(0), total, out=np.zeros_like(total), where=total > 0)
         squares = (each * (values - mean) ** 2).sum(0)
         events = np.where(there, outcome.event_weight()[:, None], 0.0)
-        self.found += Moments(total, mean, squares, events.sum(0), (events * values).sum(0))
+        at_ends = raw == np.stack([self._low, self._high])[:, None]
+        self.found += Moments(total, mean, squares, events.sum(0), (each * at_ends).sum(1), (events * at_ends).sum(1))
 
     def encoding(self, moments: Moments, *, standardise: bool) -> Encoding:
         """Return the encoding for the moments of all rows."""
-        spread = np.sqrt(moments.squares / np.where(moments.weight > 0, moments.weight, 1.0))
-        ends = np.stack([np.ldexp(end - self._middle, -self._exponent) for end in (self._low, self._high)])
-        events = (moments.events, moments.event_sum)
-        center, scale = center_and_scale(self._middle, self._exponent, ends[1], ends, moments.mean, spread, events)
+        total = np.where(moments.weight > 0, moments.weight, 1.0)
+        spread = np.sqrt(moments.squares / total)
+        ends = np.ldexp(np.stack([self._low, self._high]) - self._middle, -self._exponent)
+        share, events = moments.weight_at_ends / total, (moments.events, moments.events_at_ends)
+        center, scale = center_and_scale(self._middle, self._exponent, ends, moments.mean, spread, share, events)
         whole = Encoding(self._columns, center, scale, bool(standardise))
         return whole.without_rare_gaps(self._survey.weighted_events)

@@ -39,7 +39,7 @@ _LEAST_SHARE = 1e-3
 _JITTER = 1e-8
 # With more covariates than this, those whose curves fit best by themselves have one.
 _MOST_COVARIATES = 64
-_FEWEST_VALUES = 3
+_FEWEST_RANKS = 3
 # Rows of the search for the amplitudes.
 _ROWS = 1500
 # Medians and spreads (of the logarithm) of the amplitude of the linear part, of the products and, for the sum of all,
@@ -63,7 +63,7 @@ class _Shapes:
 
 
 def choose_curves(cohort: Cohort, *, products: bool) -> Curves | None:
-    """Choose the curves for a cohort; None where no covariate has three values.
+    """Choose the curves for a cohort; None where no covariate has three ranks.
 
     Parameters
     ----------
@@ -73,13 +73,15 @@ def choose_curves(cohort: Cohort, *, products: bool) -> Curves | None:
         Whether the model has products of two covariates beside the curves.
     """
     x, weight = cohort.x, cohort.weight
-    which = torch.tensor([j for j in range(x.shape[1]) if len(torch.unique(x[:, j])) >= _FEWEST_VALUES])
+    expected = weight * cumulative_hazard(cohort)
+    events = torch.where(cohort.event, weight, torch.zeros_like(weight))
+    surplus = events - expected
+    values, ranks = rank_tables(x, weight, events, expected)
+    which = torch.tensor([j for j, own in enumerate(ranks) if len(torch.unique(own)) >= _FEWEST_RANKS])
     if not len(which):
         return None
-    values, ranks = rank_tables(x[:, which], weight)
+    values, ranks = values[which], ranks[which]
     scores = normal_scores(values, ranks, x[:, which])
-    expected = weight * cumulative_hazard(cohort)
-    surplus = torch.where(cohort.event, weight, torch.zeros_like(weight)) - expected
     if len(which) > _MOST_COVARIATES:
         best = _screened(scores, surplus, expected)
         which, values, ranks, scores = which[best], values[best], ranks[best], scores[:, best]

@@ -19,11 +19,14 @@ import torch
 from torch import Tensor
 
 from neuralsurv.data.cohort import Cohort
+from neuralsurv.data.column_moments import EVENTS_FOR_EFFECT
 from neuralsurv.model.neighbourhoods import Neighbourhoods, proximity, rank_scores
 from neuralsurv.progress import bar
 
 # The ranks of a covariate with more distinct values than this are interpolated between this many of them.
 _MOST_VALUES = 256
+# Share of the rows that two values must make up to be the only ones that ranks tell apart.
+_NEARLY_ALL = 0.95
 # Rows and centres of the search for the relevances, and the most numbers that their distances may take.
 _ROWS, _CENTRES = 2000, 200
 _MOST_NUMBERS = 2**25
@@ -60,10 +63,10 @@ def choose_neighbourhoods(cohort: Cohort, *, count: int, verbose: bool | str | i
         Whether to show progress.
     """
     x, weight = cohort.x, cohort.weight
-    values, ranks = rank_tables(x, weight)
-    scores = rank_scores(values, ranks, x)
     expected = weight * cumulative_hazard(cohort)
-    surplus = torch.where(cohort.event, weight, torch.zeros_like(weight)) - expected
+    events = torch.where(cohort.event, weight, torch.zeros_like(weight))
+    values, ranks = rank_tables(x, weight, events, expected)
+    scores, surplus = rank_scores(values, ranks, x), events - expected
     rows = every_kth(len(x), min(_ROWS, max(_CENTRES, _MOST_NUMBERS // (_CENTRES * x.shape[1]))))
     with bar("relevance of the covariates", None, verbose) as advance:
         relevance = find_relevance(
@@ -92,13 +95,20 @@ def every_kth(rows: int, count: int) -> Tensor:
     return ((torch.arange(count, dtype=torch.float64) + 0.5) * rows / count).long()
 
 
-def rank_tables(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return values of every column and their ranks: the middle of the jump of its distribution function."""
+def rank_tables(x: Tensor, weight: Tensor, events: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
+    """Return values of every column and their ranks: the middle of the jump of its distribution function.
+
+    Values beside a frequent one that have too few events for an effect of their own, observed (`events`) or `expected`,
+    have its rank. Otherwise the few rows that hold them would be far from all others: a rank is blind to how few it
+    sets apart.
+    """
     tables = []
     for column in x.T:
         distinct, which = torch.unique(column, return_inverse=True)
-        mass = torch.zeros_like(distinct).index_add_(0, which, weight)
-        middle = ((mass.cumsum(0) - mass / 2) / mass.sum()).numpy()
+        mass, seen, due = (torch.zeros_like(distinct).index_add_(0, which, w) for w in (weight, events, expected))
+        group = _with_frequent(np.maximum(seen.numpy(), due.numpy()), (mass / mass.sum()).numpy())
+        total = np.bincount(group, mass.numpy(), minlength=len(group))
+        middle = ((total.cumsum() - total / 2) / total.sum())[group]
         values = distinct.numpy()
         if len(values) > _MOST_VALUES:
             places = np.interp(np.linspace(0, 1, _MOST_VALUES), middle, np.arange(len(values)))
@@ -111,6 +121,24 @@ def rank_tables(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return values, ranks
 
 
+def _with_frequent(events: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Return the place of each value, or of the frequent one beside it with whose rows its own are ranked.
+
+    Values between two frequent ones that together have too few events go with the one that has more. So do all others
+    where two values make up nearly all rows, as in indicators of levels that have rare ones beside them.
+    """
+    group = np.arange(len(events))
+    first = np.sort(np.argsort(-events, kind="stable")[:2])
+    alone = share[first].sum() >= _NEARLY_ALL
+    frequent = first if alone else group
+    frequent = frequent[events[frequent] >= EVENTS_FOR_EFFECT]
+    for start, stop in itertools.pairwise([-1, *frequent, len(events)]):
+        beside = [place for place in (start, stop) if 0 <= place < len(events)]
+        if beside and (alone or events[start + 1 : stop].sum() < EVENTS_FOR_EFFECT):
+            group[start + 1 : stop] = max(beside, key=lambda place: events[place])
+    return group
+
+
 def cumulative_hazard(cohort: Cohort) -> Tensor:
     """Return the Nelson–Aalen cumulative hazard of the cohort over each row's time at risk, shape (N,).
 
@@ -118,6 +146,7 @@ def cumulative_hazard(cohort: Cohort) -> Tensor:
     --------
     >>> import torch
     >>> from neuralsurv.data.cohort import Cohort
+    from neuralsurv.data.column_moments import EVENTS_FOR_EFFECT
     >>> from neuralsurv.inference.default.neighbourhood_choice import cumulative_hazard
     >>> one = torch.ones(2)
     >>> cumulative_hazard(Cohort.of([1.0, 2.0], one > 0, 0 * one, one, torch.zeros(2, 1))).tolist()
