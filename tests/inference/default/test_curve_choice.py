@@ -21,6 +21,12 @@ from neuralsurv.inference.default.neighbourhood_choice import (
 from neuralsurv.model.curves import Curves, normal_scores, units
 
 
+def all_ranks(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Ranks where every value has events enough to be told apart."""
+    many = torch.full_like(weight, 100.0)
+    return rank_tables(x, weight, many, many)
+
+
 def normal(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
@@ -258,8 +264,8 @@ def test_a_weight_of_two_is_the_row_twice() -> None:
 
 def test_a_rising_transformation_changes_the_table_and_not_the_scores() -> None:
     rows = cohort(200)
-    table, ranks = rank_tables(rows.x, rows.weight)
-    warped, same = rank_tables(torch.exp(rows.x), rows.weight)
+    table, ranks = all_ranks(rows.x, rows.weight)
+    warped, same = all_ranks(torch.exp(rows.x), rows.weight)
     torch.testing.assert_close(ranks, same)
     torch.testing.assert_close(warped, torch.exp(table))
     scores, others = normal_scores(table, ranks, rows.x), normal_scores(warped, same, torch.exp(rows.x))
@@ -269,7 +275,7 @@ def test_a_rising_transformation_changes_the_table_and_not_the_scores() -> None:
 def test_scores_of_tied_values_are_the_middle_of_their_jump() -> None:
     x = torch.tensor([[0.0], [0.0], [0.0], [5.0], [7.0], [7.0]]).double()
     weight = torch.tensor([1.0, 1.0, 2.0, 2.0, 1.0, 3.0]).double()
-    values, ranks = rank_tables(x, weight)
+    values, ranks = all_ranks(x, weight)
     assert values.tolist() == [[0.0, 5.0, 7.0]]
     assert ranks.tolist() == [[0.2, 0.5, 0.8]]
     scores = normal_scores(values, ranks, x)[:, 0]
@@ -363,7 +369,7 @@ def test_of_seventy_covariates_64_are_kept_the_best_among_them() -> None:
     assert len(curves.which) == 64
     assert bool((curves.which.diff() > 0).all())
     # The score statistic of a cubic polynomial, one covariate at a time, by an explicit regression.
-    values, ranks = rank_tables(rows.x, rows.weight)
+    values, ranks = all_ranks(rows.x, rows.weight)
     scores = normal_scores(values, ranks, rows.x)
     hazard = cumulative_hazard(rows)
     surplus = rows.event.double() - hazard

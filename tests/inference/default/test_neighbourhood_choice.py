@@ -78,7 +78,8 @@ def test_scores_have_mean_0_and_variance_1_and_do_not_see_outliers() -> None:
 
 def test_few_values_have_the_middle_of_their_share_as_rank() -> None:
     x = torch.tensor([[0.0], [0.0], [0.0], [5.0]]).double()
-    values, ranks = neighbourhood_choice.rank_tables(x, torch.tensor([1.0, 1.0, 2.0, 4.0]).double())
+    weight, many = torch.tensor([1.0, 1.0, 2.0, 4.0]).double(), torch.full((4,), 100.0).double()
+    values, ranks = neighbourhood_choice.rank_tables(x, weight, many, many)
     assert values.tolist() == [[0.0, 5.0]]
     assert ranks.tolist() == [[0.25, 0.75]]
 

@@ -146,7 +146,6 @@ def cumulative_hazard(cohort: Cohort) -> Tensor:
     --------
     >>> import torch
     >>> from neuralsurv.data.cohort import Cohort
-    from neuralsurv.data.column_moments import EVENTS_FOR_EFFECT
     >>> from neuralsurv.inference.default.neighbourhood_choice import cumulative_hazard
     >>> one = torch.ones(2)
     >>> cumulative_hazard(Cohort.of([1.0, 2.0], one > 0, 0 * one, one, torch.zeros(2, 1))).tolist()
