@@ -72,6 +72,8 @@ def choose_curves(cohort: Cohort, *, products: bool) -> Curves | None:
     products : bool
         Whether the model has products of two covariates beside the curves.
     """
+    if not cohort.covariates:
+        return None
     x, weight = cohort.x, cohort.weight
     expected = weight * cumulative_hazard(cohort)
     events = torch.where(cohort.event, weight, torch.zeros_like(weight))
