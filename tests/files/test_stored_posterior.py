@@ -15,7 +15,7 @@ from neuralsurv.errors import StorageError
 from neuralsurv.files.format import read, write
 from neuralsurv.files.stored_posterior import posterior_parts
 from neuralsurv.model.additive import Additive
-from neuralsurv.model.curves import Curves
+from neuralsurv.model.covariate_curves import CovariateCurves
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.prior import PointMass
 from neuralsurv.model.time_basis import TimeBasis
@@ -86,8 +86,8 @@ def test_a_model_with_curves_comes_back_the_same(path: Path, parameters: dict[st
     beyond = X.head(6).assign(age=np.linspace(-100, 300, 6), dose=np.linspace(-0.05, 0.05, 6))
     assert_same_model(model, again, beyond)
     curves, wanted = network_of(again).curves, network_of(model).curves
-    assert isinstance(curves, Curves)
-    assert isinstance(wanted, Curves)
+    assert isinstance(curves, CovariateCurves)
+    assert isinstance(wanted, CovariateCurves)
     assert curves.which.dtype == torch.int64
     assert curves.which.tolist() == wanted.which.tolist() == [0, 1]
     assert network_of(again).early == network_of(model).early > 0

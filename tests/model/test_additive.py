@@ -10,7 +10,7 @@ from torch import Tensor
 
 from false_alarm import z_bound
 from neuralsurv.model.additive import Additive, Term, sparse_draw
-from neuralsurv.model.curves import Curves
+from neuralsurv.model.covariate_curves import CovariateCurves
 from neuralsurv.model.neighbourhoods import Neighbourhoods
 from neuralsurv.model.network import MLP
 from neuralsurv.model.time_basis import TimeBasis
@@ -238,12 +238,12 @@ def test_weights_of_the_drawn_units_are_standard_normal():
 # ------------------------------------------------------------------------- curves, early effects, terms and their order
 
 
-def small_curves() -> Curves:
+def small_curves() -> CovariateCurves:
     """Two columns of the second covariate."""
     table = torch.tensor([[-2.0, 0.0, 2.0]], dtype=torch.float64)
     ranks = torch.tensor([[0.1, 0.5, 0.9]], dtype=torch.float64)
     centres = torch.tensor([[-1.0, 1.0]], dtype=torch.float64)
-    return Curves(torch.tensor([1]), table, ranks, centres, normal(4, 2, seed=11), normal(2, seed=12))
+    return CovariateCurves(torch.tensor([1]), table, ranks, centres, normal(4, 2, seed=11), normal(2, seed=12))
 
 
 def small_neighbourhoods() -> Neighbourhoods:
@@ -376,12 +376,12 @@ def test_features_of_a_row_whose_points_follow_each_other_come_once():
     network = placed()
     seen: list[int] = []
 
-    class Counted(Curves):
+    class Counted(CovariateCurves):
         def columns(self, x: Tensor) -> Tensor:
             seen.append(len(x))
             return super().columns(x)
 
-    counted = placed(curves=Counted(*(getattr(small_curves(), field.name) for field in fields(Curves))))
+    counted = placed(curves=Counted(*(getattr(small_curves(), field.name) for field in fields(CovariateCurves))))
     which = torch.tensor([0, 0, 0, 3, 3, 0, 5, 5, 1])
     time, x = points()
     x[3, 0] = x[0, 0]  # rows that differ in one covariate only

@@ -15,7 +15,7 @@ from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.format import Arrays, Fields, stored_array
 from neuralsurv.files.packed_gaussian import pack, unpack
 from neuralsurv.model.additive import Additive
-from neuralsurv.model.curves import KERNELS, Curves
+from neuralsurv.model.covariate_curves import KERNELS, CovariateCurves
 from neuralsurv.model.hazard import ClosedForm, Constant, MonteCarlo, Normaliser
 from neuralsurv.model.module_checks import as_device
 from neuralsurv.model.module_network import WAYS, ModuleNetwork
@@ -286,7 +286,7 @@ def _read_neighbourhoods(covariates: int, tensors: Arrays) -> Neighbourhoods | N
     return Neighbourhoods(*(torch.from_numpy(part) for part in parts))
 
 
-def _read_curves(covariates: int, tensors: Arrays) -> Curves | None:
+def _read_curves(covariates: int, tensors: Arrays) -> CovariateCurves | None:
     if not any(name.startswith("curves_") for name in tensors):
         return None
     values = stored_array(tensors, "curves_values", (None, None))
@@ -300,7 +300,7 @@ def _read_curves(covariates: int, tensors: Arrays) -> Curves | None:
     if not known or not rising or not mix.size:
         raise StorageError("the model file is damaged: covariates or values of the curves are out of order.")
     parts = (which.astype(np.int64), values, ranks, centres, mix, mean)
-    return Curves(*(torch.from_numpy(part) for part in parts))
+    return CovariateCurves(*(torch.from_numpy(part) for part in parts))
 
 
 def _read_early(table: Fields) -> float:

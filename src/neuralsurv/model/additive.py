@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from neuralsurv.model.curves import Curves
+from neuralsurv.model.covariate_curves import CovariateCurves
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.model.neighbourhoods import Neighbourhoods
 from neuralsurv.model.network import MLP, FirstLayer, Network, Pullback
@@ -72,7 +72,7 @@ class Additive(Network):
         Whether there are products of two covariates.
     near : Neighbourhoods or None
         Units that respond to a neighbourhood.
-    curves : Curves or None
+    curves : CovariateCurves or None
         Curved effects of single covariates.
     early : float
         Scaled time before which effects of covariates may differ from later ones; 0 for never.
@@ -87,7 +87,7 @@ class Additive(Network):
     varying: bool = False
     pairs: bool = False
     near: Neighbourhoods | None = None
-    curves: Curves | None = None
+    curves: CovariateCurves | None = None
     early: float = 0.0
 
     @property

@@ -18,7 +18,7 @@ from neuralsurv.inference.default.neighbourhood_choice import (
     every_kth,
     rank_tables,
 )
-from neuralsurv.model.curves import Curves, normal_scores, units
+from neuralsurv.model.covariate_curves import CovariateCurves, normal_scores, units
 
 
 def all_ranks(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,13 +41,13 @@ def cohort(rows: int, covariates: int = 6, seed: int = 0, effect: float = 1.5, a
     return Cohort.of(seen / seen.max(), time <= end, np.zeros(rows), np.ones(rows), x)
 
 
-def chosen(rows: Cohort, products: bool = True) -> Curves:
+def chosen(rows: Cohort, products: bool = True) -> CovariateCurves:
     curves = choose_curves(rows, products=products)
     assert curves is not None
     return curves
 
 
-def shares(curves: Curves, rows: Cohort) -> Tensor:
+def shares(curves: CovariateCurves, rows: Cohort) -> Tensor:
     """The prior variance of the curve of each covariate, averaged over the rows."""
     count, kinds = curves.centres.shape[1], len(curves.which)
     every = units(normal_scores(curves.values, curves.ranks, rows.x[:, curves.which]), curves.centres)
@@ -58,7 +58,7 @@ def shares(curves: Curves, rows: Cohort) -> Tensor:
     return parts.var(1, correction=0).sum(1)
 
 
-def covariance(curves: Curves, x: Tensor) -> Tensor:
+def covariance(curves: CovariateCurves, x: Tensor) -> Tensor:
     """The prior covariance of the random function at rows, which does not depend on signs or turns of the columns."""
     columns = curves.columns(x)
     return columns @ columns.T

@@ -28,7 +28,7 @@ from neuralsurv.inference.default.neighbourhood_choice import (
     rank_tables,
     varying_most,
 )
-from neuralsurv.model.curves import KERNELS, Curves, normal_scores, units
+from neuralsurv.model.covariate_curves import KERNELS, CovariateCurves, normal_scores, units
 from neuralsurv.solvers.primal import cholesky
 
 # Centres of the units of a covariate, and the most combinations of the units of one kernel.
@@ -62,7 +62,7 @@ class _Shapes:
     mix: Tensor  # of the units at the centres, shape (c, k)
 
 
-def choose_curves(cohort: Cohort, *, products: bool) -> Curves | None:
+def choose_curves(cohort: Cohort, *, products: bool) -> CovariateCurves | None:
     """Choose the curves for a cohort; None where no covariate has three ranks.
 
     Parameters
@@ -104,7 +104,7 @@ def choose_curves(cohort: Cohort, *, products: bool) -> Curves | None:
     share = weight / weight.sum()
     # In the layout that a file gives back: products must be the same to the last bit.
     mix = (mix @ varying_most(columns * share.sqrt()[:, None], _LEFT_OUT, _MOST_COLUMNS)).contiguous()
-    return Curves(which, values, ranks, centres, mix, share @ (every @ mix))
+    return CovariateCurves(which, values, ranks, centres, mix, share @ (every @ mix))
 
 
 def _centres(scores: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ KERNELS = 2
 
 
 @dataclass(frozen=True)
-class Curves:
+class CovariateCurves:
     """Units of single covariates and the combinations of them that are used.
 
     Attributes
@@ -49,10 +49,10 @@ class Curves:
     Examples
     --------
     >>> import torch
-    >>> from neuralsurv.model.curves import Curves
+    >>> from neuralsurv.model.covariate_curves import CovariateCurves
     >>> half, one = torch.tensor([[0.0, 1.0]], dtype=torch.float64), torch.ones(1, 1, dtype=torch.float64)
     >>> mix = torch.tensor([[1.0], [0.0]], dtype=torch.float64)  # the rough unit alone
-    >>> curves = Curves(torch.tensor([0]), half, half, 0 * one, mix, 0 * one[0])
+    >>> curves = CovariateCurves(torch.tensor([0]), half, half, 0 * one, mix, 0 * one[0])
     >>> curves.columns(torch.tensor([[0.5]], dtype=torch.float64)).tolist()
     [[1.0]]
     """
@@ -79,7 +79,7 @@ class Curves:
 
 
 def normal_scores(values: Tensor, ranks: Tensor, x: Tensor) -> Tensor:
-    """Return the normal scores of n rows, shape (n, k); `values` and `ranks`, shape (k, q), are those of `Curves`."""
+    """Return the normal scores of n rows, shape (n, k); `values` and `ranks`, shape (k, q), are as above."""
     scores: Tensor = torch.special.ndtri(rank_of(values, ranks, x).clamp(_LEAST_RANK, 1 - _LEAST_RANK))
     return scores
 

@@ -1,4 +1,4 @@
-"""Curves against their formula, one row and one centre at a time, and as parts of the additive network."""
+"""CovariateCurves against their formula, one row and one centre at a time, and as parts of the additive network."""
 
 import math
 from statistics import NormalDist
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from neuralsurv.model.curves import Curves, normal_scores, units
+from neuralsurv.model.covariate_curves import CovariateCurves, normal_scores, units
 from neuralsurv.model.neighbourhoods import rank_of, rank_scores
 
 NORMAL = NormalDist()
@@ -18,16 +18,16 @@ def normal(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def some_curves(columns: int = 4) -> Curves:
+def some_curves(columns: int = 4) -> CovariateCurves:
     """Curves of the third and the first of three covariates; the third has three values, its table is filled up."""
     values = torch.tensor([[0.0, 1.0, 2.0, 2.0, 2.0], [-3.0, -1.0, 0.0, 0.5, 4.0]], dtype=torch.float64)
     ranks = torch.tensor([[0.1, 0.5, 0.9, 0.9, 0.9], [0.0, 0.2, 0.4, 0.7, 1.0]], dtype=torch.float64)
     centres = torch.tensor([[-1.2, 0.0, 1.2], [-0.8, 0.3, 2.0]], dtype=torch.float64)
     parts = normal(2 * 2 * 3, columns, seed=1), normal(columns, seed=2)
-    return Curves(torch.tensor([2, 0]), values, ranks, centres, *parts)
+    return CovariateCurves(torch.tensor([2, 0]), values, ranks, centres, *parts)
 
 
-def written_out(curves: Curves, row: Tensor) -> np.ndarray:
+def written_out(curves: CovariateCurves, row: Tensor) -> np.ndarray:
     """Rough units of all covariates and centres, then smooth ones; then their combinations."""
     rough, smooth = [], []
     for place, values, ranks, centres in zip(curves.which, curves.values, curves.ranks, curves.centres, strict=True):
@@ -77,7 +77,7 @@ def test_no_rows() -> None:
 def test_many_rows_are_done_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     curves, x = some_curves(), normal(50, 3, seed=9)
     whole = curves.columns(x)
-    monkeypatch.setattr("neuralsurv.model.curves.CACHE_NUMBERS", 12)
+    monkeypatch.setattr("neuralsurv.model.covariate_curves.CACHE_NUMBERS", 12)
     torch.testing.assert_close(curves.columns(x), whole, rtol=0, atol=1e-14)
 
 
