@@ -111,7 +111,8 @@ def test_a_covariate_that_varies_in_a_few_rows_only() -> None:
     model = fit(x, COHORT.time, COHORT.event)
     curves = network_of(model).curves
     assert curves is not None
-    assert len(curves.which) == 3
+    # Three rows are too few for a curve of their own.
+    assert curves.which.tolist() == [0, 1]
     assert_usable(model, x)
 
 

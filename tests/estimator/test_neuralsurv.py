@@ -308,9 +308,10 @@ def test_a_fitted_model_can_be_pickled(fitted: NeuralSurv) -> None:
 
 def test_predict_is_a_risk(fitted: NeuralSurv) -> None:
     risk = fitted.predict(COHORT.x)
-    last = [COHORT.time.max()]
-    assert risk == pytest.approx(fitted.predict_cumulative_hazard(COHORT.x, last).mean.to_numpy()[:, 0], rel=1e-12)
+    last = COHORT.time.max()
+    assert risk == pytest.approx(1 - fitted.predict_rmst(COHORT.x, last).mean.to_numpy() / last, rel=1e-12)
     assert risk.shape == (40,)
+    assert ((risk > 0) & (risk < 1)).all()
     # Age is what kills in this cohort, and the order of the risks is the reverse of that of the curves.
     assert spearmanr(risk, fitted.predict_survival(COHORT.x, TIMES).mean.mean(axis=1)).statistic < -0.9
     assert spearmanr(risk, COHORT.time).statistic < -0.3

