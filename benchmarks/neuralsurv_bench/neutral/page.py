@@ -207,9 +207,9 @@ def _details(reproduction: Reproduction) -> str:
 - **Harrell's C** is that of the risk score (`predict`). An event is compared with strictly later times only;
   `neuralsurv.metrics.harrell_concordance` also compares it with a censoring at the same time.
 - **The risk score** is the expected share of the time to the last training time that is lost: 1 minus the restricted
-  mean survival time divided by it. It replaced the expected cumulative hazard at that time, which had a C of 0.33 on the
-  first fold of check_times (by hand on 2026-11-18): where effects change with time, it orders rows differently from the
-  curves.
+  mean survival time divided by it. It replaced the expected cumulative hazard at that time, which had a C of 0.33 on
+  the first fold of check_times (by hand on 2026-11-18): where effects change with time, it orders rows differently from
+  the curves.
 - **Draws**: mean curves are those of 250 draws, since all test times are asked for.
 - **whas** shows a limit of the model: a tenth of its people die within days, and the hazard of those days meets the
   ceiling of 30 times the crude rate of events. With `headroom=100` the first nine folds have a mean Brier score of
