@@ -151,9 +151,9 @@ def page(records: list[dict[str, Any]], today: dict[str, str]) -> str:
         "",
         "*Accelerated, crossing, turning.* Effects of covariates change with time here, most of all early: while "
         "nearly everybody with some covariates is alive, the truth lies above the band, in the crossing design mostly "
-        "by less than 0.01. Under the prior, hazards differ between people by factors, not by orders of magnitude. In the "
-        "accelerated design curves also miss at the ends of the covariates, where few rows tell of a sine or a square. "
-        "More rows make the bands narrower but not these errors smaller.",
+        "by less than 0.01. Under the prior, hazards differ between people by factors, not by orders of magnitude. In "
+        "the accelerated design curves also miss at the ends of the covariates, where few rows tell of a sine or a "
+        "square. More rows make the bands narrower but not these errors smaller.",
         "",
         "*SAC.* Nine hidden numbers, each the sum of five covariates, decide which of three kinds of hazard a person "
         "has. That cannot be learned from so few rows, and a posterior that misses it takes people for more alike "
