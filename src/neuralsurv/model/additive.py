@@ -3,7 +3,7 @@ r"""A linear path, a time basis, curved effects, products, neighbourhoods and a 
 .. math:: g(t, x) = o + b + c^\top B(t) + w^\top x + f(x) + e(t)\,(w'^\top x + f'(x)) + (v^\top x + f''(x))\,z(t)
           + h(x) + h'(x)\,z(t) + \sum_{j<k} u_{jk} x_j x_k + n(z(t), x; \theta_0 + \delta) - n(z(t), x; \theta_0)
 
-f are the curves of single covariates, h the neighbourhoods, z the clock, and e is a function of time that is 0 but for
+f are the curves of single covariates, h the neighbourhoods, z the clock, and e is a function of time that fades after
 early times: before the first fifth of the events effects may differ from what they are later, by as much as their own
 size. The network n, which a user may ask for or supply, is measured from a random draw :math:`\theta_0`, so that all
 weights at 0 give g = o, the place where the prior is centred; there its Jacobian is rich, which it is not at a
