@@ -23,6 +23,7 @@ from neuralsurv.estimator import streaming
 from neuralsurv.inference.stream import feature_learning as learning
 from neuralsurv.inference.stream import fit as stream_fit
 from neuralsurv.inference.stream import passes, streamed_problem
+from neuralsurv.inference.stream.kept_directions import KEEP_ALL
 from neuralsurv.inference.stream.processes import ProcessGroup
 from small_cohort import quick_default, small_cohort
 
@@ -342,6 +343,25 @@ def test_small_streams_use_one_thread_in_every_stage(cohort, monkeypatch, method
         torch.set_num_threads(before)
     assert set.union(*seen.values()) == threads
     assert set(seen) == {"batch", "choose_directions", "sums", "learned_posterior"}
+
+
+def test_the_directions_of_the_usual_network_are_chosen_with_one_thread(cohort, monkeypatch):
+    seen = set()
+    choose = stream_fit.choose_directions
+
+    def watched(prior, *args, **given):
+        seen.add((len(prior.unit) > KEEP_ALL, torch.get_num_threads()))
+        return choose(prior, *args, **given)
+
+    monkeypatch.setattr(stream_fit, "choose_directions", watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        NeuralSurv(hidden=(64,), random_state=0).fit_stream([cohort.frame()], **NAMES, training_passes=0)
+    finally:
+        torch.set_num_threads(before)
+    # With so many weights they are not all kept, so that directions are really chosen.
+    assert seen == {(True, 1)}
 
 
 def with_codes(cohort):

@@ -86,7 +86,8 @@ class StreamFitter:
         # The rows of one block are in memory at a time.
         with threads_for(max(size, BLOCK_ROWS * (_TRAINING_NODES + 1) * max(self.covariates + 1, *settings.hidden, 1))):
             mode = self._mode(model)
-        with threads_for(_BLOCKS_TO_CHOOSE_BY * points * size):
+        # The sample is read in a few products; the rest is algebra of the weights' m×m matrix.
+        with threads_for(size**2):
             directions = self._directions(model, mode)
         with threads_for(max(points, size) * directions.rank):
             terms = BatchTerms(
