@@ -252,8 +252,15 @@ def test_directions_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neuralsurv.inference.default.fit._LOST_INFORMATION", 1e-6)
     (message,) = messages_of(quick_default())
     assert "directions that were kept leave out" in message
-    assert "nats of information of the network" in message
+    assert message.endswith("use a smaller network.")
     assert lost > 0
+
+
+def test_directions_left_out_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neuralsurv.solvers.separable._MOST_DIRECTIONS", 1)
+    monkeypatch.setattr("neuralsurv.inference.default.fit._LOST_INFORMATION", 1e-6)
+    (message,) = messages_of(quick_default(hidden=None))
+    assert message.endswith("use fewer columns.")
 
 
 # -------------------------------------------------------------------------------------------------- interrupts

@@ -7,9 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from neuralsurv import NeuralSurv
+from neuralsurv.errors import ApproximationWarning
 from neuralsurv.files import packed_gaussian
+from neuralsurv.inference.default import footprint
 from neuralsurv.inference.default.footprint import default_file_bytes
 from neuralsurv.inference.default.settings import DefaultSettings
+from neuralsurv.solvers import separable
 from small_cohort import quick_default, quick_model
 
 
@@ -21,6 +25,21 @@ def test_the_file_is_about_as_large_as_was_foreseen(rows, columns, preset, tmp_p
     x = pd.DataFrame(rng.normal(size=(rows, columns)))
     time, event = rng.exponential(size=rows), rng.random(rows) < 0.7
     model = (quick_default if preset == "default" else quick_model)(hidden=(16,)).fit(x, (time, event))
+    model.save(tmp_path / "m.neuralsurv")
+    foreseen = model._file_bytes(rows, int(event.sum()), columns)
+    assert abs(math.log(foreseen / (tmp_path / "m.neuralsurv").stat().st_size)) < math.log(8)
+
+
+def test_directions_of_a_wide_table_are_foreseen_as_they_are_kept(tmp_path, monkeypatch):
+    for module in (separable, footprint):
+        monkeypatch.setattr(module, "_MOST_DIRECTIONS", 10)
+    monkeypatch.setattr(packed_gaussian, "_WORTH_PACKING", 0)
+    rng = np.random.default_rng(0)
+    rows, columns = 150, 100
+    x = pd.DataFrame(rng.random((rows, columns)) < 0.5)
+    time, event = rng.exponential(size=rows), rng.random(rows) < 0.7
+    with pytest.warns(ApproximationWarning, match="use fewer columns"):
+        model = NeuralSurv(draws=20, random_state=0).fit(x, (time, event))
     model.save(tmp_path / "m.neuralsurv")
     foreseen = model._file_bytes(rows, int(event.sum()), columns)
     assert abs(math.log(foreseen / (tmp_path / "m.neuralsurv").stat().st_size)) < math.log(8)

@@ -61,10 +61,12 @@ def warn_of_large_file(cohort: SurvivalTable, model: SurvivalEstimator, messages
     if size > LARGE_FILE:
         widest = max(columns, key=lambda column: len(column.outputs))
         most = f", {len(widest.outputs)} of them from {widest.name!r}" if len(widest.outputs) > _MANY_OUTPUTS else ""
+        # The default model has a network only if it was asked for; elsewhere --hidden would add one, and a larger file.
+        network = ", or use a smaller network (--hidden)" if model.get_params(deep=False)["hidden"] else ""
         messages.warn(
             f"the model file will have up to about {size / 1e6:.0f} MB, since {counted(len(columns), 'covariate')} "
-            f"{'becomes' if len(columns) == 1 else 'become'} {width} numbers{most}; leave columns out (--drop), or use "
-            "a smaller network (--hidden 16)."
+            f"{'becomes' if len(columns) == 1 else 'become'} {width} numbers{most}; leave columns out "
+            f"(--drop){network}."
         )
 
 

@@ -79,6 +79,8 @@ def test_index_of_parquet_becomes_a_column_if_it_has_a_name(tmp_path):
         ("a.csv", b"a,b\n\x00,1\n", "a.csv is not a text file: it holds zero bytes."),
         ("a.csv", "a;b\n1;2;3\n", r"seem to be separated by ';', but rows differ .* or add --separator ';'"),
         ("a.csv", "a\tb\n1\n", r"seem to be separated by '\\t', but rows differ in their number of cells"),
+        ("a.csv", "a b\n1 2\n", "one column, 'a b'; if its cells are separated by spaces, add --separator ' ', and"),
+        ("a.csv", 'a b\n"1" 2 3\n', "if its cells are separated by spaces, add --separator ' '"),
         ("a.csv", "a,b\n1,2\n".encode("utf-16"), r"a.csv is not UTF-8 text \(byte 0\); .* --encoding utf-16."),
         ("a.csv.gz", "a,b\n1,2\n", "a.csv.gz is not a complete gzip file"),
         ("a.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-6], "a.csv.gz is not a complete gzip file"),
@@ -90,6 +92,13 @@ def test_what_cannot_be_read(tmp_path, name, content, message):
     with pytest.raises(InputError, match=message) as caught:
         read_table(file(tmp_path, name, content))
     assert "\n" not in str(caught.value)
+
+
+def test_spaces_within_one_column_and_between_columns(tmp_path):
+    path = file(tmp_path, "a.csv", "age group\nunder 60\n")
+    assert list(read_table(path, separator=",")["age group"]) == ["under 60"]
+    assert list(read_table(path, separator=" ").columns) == ["age", "group"]
+    assert list(read_table(file(tmp_path, "b.csv", "age group\nyoung\n"))["age group"]) == ["young"]
 
 
 def test_no_such_file_and_a_folder(tmp_path):

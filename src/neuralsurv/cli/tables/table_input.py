@@ -97,7 +97,7 @@ def read_table(
             notes.append(f"read {path.name} with {shown} between cells, by its first lines; --separator overrides it.")
         frame = _read_text(text, path.name, used, decimal or ".", text_columns, missing)
         if len(frame.columns) == 1 and separator is None:
-            _suspect_separator(str(frame.columns[0]), path.name)
+            _suspect_separator(text, str(frame.columns[0]), path.name)
     frame.columns = [str(name).strip() for name in frame.columns]
     _refuse_repeated(list(frame.columns), path.name)
     if len(frame) == 0:
@@ -218,7 +218,7 @@ def _refuse_repeated(names: list[str], file: str) -> None:
         raise InputError(f"{file} has more than one column {repeated[0]!r}; give every column its own name.")
 
 
-def _suspect_separator(header: str, name: str) -> None:
+def _suspect_separator(text: str, header: str, name: str) -> None:
     for separator in (";", "\t", "|", ","):
         if separator in header:
             shown = shown_separator(separator)
@@ -226,6 +226,13 @@ def _suspect_separator(header: str, name: str) -> None:
                 f"{name} has one column, {header[:60]!r}; its cells seem to be separated by {shown}, but rows differ "
                 f"in their number of cells: repair them, or add --separator {shown}."
             )
+    words = [len(line.split()) for line in text[:_HEAD].splitlines()[:2]]
+    # R's write.table numbers the rows, and has no name for these numbers in the header.
+    if len(words) == 2 and words[0] > 1 and words[1] - words[0] in (0, 1):
+        raise InputError(
+            f"{name} has one column, {header[:60]!r}; if its cells are separated by spaces, add --separator ' ', and "
+            "if it is one column, --separator ','."
+        )
 
 
 def _read_arrow(data: bytes, kind: str, name: str) -> pd.DataFrame:

@@ -154,7 +154,7 @@ class DefaultFit:
             *self._about_search(),
             *few_events(self.likelihood.event_count),
             *near_ceiling(crowded),
-            *_about_directions(self.solver),
+            *_about_directions(self.solver, self.likelihood.network),
         ]
         return Diagnostics(
             converged=self.top.info.converged and not self.interrupted,
@@ -190,12 +190,13 @@ class DefaultFit:
         return [Concern("sweeps", text)]
 
 
-def _about_directions(solver: SolverReport) -> list[Concern]:
+def _about_directions(solver: SolverReport, network: Additive) -> list[Concern]:
     if solver.lost_information <= _LOST_INFORMATION:
         return []
+    remedy = "fewer columns" if network.inner is None else "a smaller network"
     text = (
-        f"the {solver.rank} directions that were kept leave out {solver.lost_information:.1f} nats of information of "
-        "the network, so bands are somewhat wider than they need be; use a smaller network."
+        f"the {solver.rank} directions that were kept leave out {solver.lost_information:.1f} nats of information, so "
+        f"bands are somewhat wider than they need be; use {remedy}."
     )
     return [Concern("approximation", text)]
 

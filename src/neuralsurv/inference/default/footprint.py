@@ -12,6 +12,7 @@ from neuralsurv.model.network import MLP
 
 # What the default model does by the size of a table; see `neuralsurv.inference.default.fit` and its choices of units.
 _MOST_DIRECTIONS = 200
+_MOST_CURVES = 120
 _COVARIATES_WITHOUT_PRODUCTS = 64
 _ROWS_AVERAGED = 4000
 # Settings of the prior's scales that a posterior is averaged over, about.
@@ -70,10 +71,12 @@ def default_file_bytes(rows: int, events: int, covariates: int, settings: Defaul
     products = covariates * (covariates - 1) // 2 if settings.ablation.pairs and few else 0
     if not settings.random_network:
         # About as many as are seen to vary: shapes of a covariate, and a fraction of the centres.
-        curves = min(rows // 2, 5 * covariates, _MOST_DIRECTIONS)
+        curves = min(rows // 2, 5 * covariates, _MOST_CURVES)
         near = min(rows // 2, settings.neighbourhoods // 4) if few else 0
-        linear = 3 * covariates + products + 3 * curves + 2 * near
-        sizes = {"linear": linear, "linear_directions": min(linear, 3 * rows + products), "settings": averaged}
+        # Effects and curves have a term that is constant, one early and one that changes with time; each is reduced.
+        terms = [covariates] * 3 + [curves] * 3 + [near] * 2 + [products]
+        kept = sum(min(size, rows, _MOST_DIRECTIONS) for size in terms)
+        sizes = {"linear": sum(terms), "linear_directions": kept, "settings": averaged}
         return file_bytes(rows, covariates, settings.hidden, 0, 0, **sizes)
     weights = MLP(covariates, settings.hidden, settings.activation).size
     # All of the linear path is kept where there are fewer columns than points.
