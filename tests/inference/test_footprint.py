@@ -45,6 +45,18 @@ def test_directions_of_a_wide_table_are_foreseen_as_they_are_kept(tmp_path, monk
     assert abs(math.log(foreseen / (tmp_path / "m.neuralsurv").stat().st_size)) < math.log(8)
 
 
+def test_the_memory_of_a_wide_table_is_not_that_of_a_matrix_of_all_columns(monkeypatch):
+    needed = []
+    monkeypatch.setattr(footprint, "require_fit", lambda size, points, rows: needed.append(size))
+    rng = np.random.default_rng(0)
+    rows, columns = 40, 600
+    outcome = rng.exponential(size=rows), rng.random(rows) < 0.7
+    NeuralSurv(draws=20, random_state=0).fit(rng.normal(size=(rows, columns)), outcome)
+    # Effects that are constant, early, and that change with time.
+    weights = 3 * columns
+    assert 8 * weights * rows < needed[0] < 8 * weights**2 * 2
+
+
 def test_the_file_grows_with_what_the_model_has():
     settings = DefaultSettings(average=False)
     usual = default_file_bytes(2000, 500, 20, settings)

@@ -47,8 +47,12 @@ def default_bytes(points: int, covariates: int, linear: int, hidden: tuple[int, 
 def separable_bytes(points: int, rows: int, network: Additive) -> float:
     """Return the peak memory of a fit without a network, in bytes."""
     functions = len(network.factors(torch.ones(1, dtype=torch.float64))) + network.basis.size
-    # Features of the rows, and as much again for products with them; the matrix of the columns, its factor and inverse.
-    return BYTES * (points * float(functions + VECTORS) + 4.0 * rows * network.size + 6.0 * network.size**2)
+    sizes = [term.size for term in network.terms]
+    kept, widest = sum(min(size, rows, _MOST_DIRECTIONS) for size in sizes), min(rows, max(sizes))
+    # Features of the rows, whitened, and as much again for products with them; the directions that are kept of each
+    # term, and the Gram matrix they come from; the matrix of the reduced columns, its factor and inverse.
+    numbers = points * float(functions + VECTORS) + 6.0 * rows * network.size
+    return BYTES * (numbers + 4.0 * network.size * kept + 4.0 * widest**2 + 6.0 * kept**2)
 
 
 def require_default(cohort: Cohort, settings: DefaultSettings, network: Additive, *, kept: int) -> None:
