@@ -250,7 +250,7 @@ def gap(table: pd.DataFrame) -> pd.DataFrame:
         ({"hidden": (5,)}, {}, None, r"hidden is \(4,\) there and \(5,\) here"),
         ({"hidden": (4, 4)}, {}, None, r"hidden is \(4,\) there and \(4, 4\) here"),
         ({"activation": "tanh"}, {}, None, "activation is 'silu' there and 'tanh' here"),
-        ({"headroom": 40}, {}, None, r"headroom is 30\.0 there and 40\.0 here"),
+        ({"headroom": 40}, {}, None, r"headroom is 100\.0 there and 40\.0 here"),
         ({"standardise": False}, {}, None, "standardise is True there and False here"),
         ({"random_state": 7}, {}, None, "random_state was another one"),
         ({}, {"sample_weight": "one"}, None, "the weight column is None there and 'one' here"),

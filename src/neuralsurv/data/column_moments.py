@@ -12,9 +12,10 @@ import numpy as np
 # it. With its own spread, the one row in 200 that differs would lie 14 standard deviations out, and the prior of its
 # effect would be as many times too wide.
 LEAST_SPREAD = 0.25
-# Where the other rows have fewer events than this, that share is larger in proportion: by the rule of thumb of ten
-# events per variable their effect cannot be learned, and the prior that shrinks it towards nothing must be narrower.
+# Where the other rows have fewer events than this, that share is larger by a power of the ratio: by the rule of thumb
+# of ten events per variable their effect cannot be learned, and the prior that shrinks it must be narrower.
 EVENTS_FOR_EFFECT = 10.0
+_NARROWING = 1.25
 # No rows count as having fewer events than this, which keeps the scale finite.
 _FEWEST_EVENTS = 0.1
 # Half of the rows, up to rounding.
@@ -86,7 +87,7 @@ def center_and_scale(
     if events is not None:
         total, at_ends = events
         others = np.maximum(total * (1 - share), total - at_ends)
-        few = np.maximum(1.0, EVENTS_FOR_EFFECT / np.maximum(others, _FEWEST_EVENTS))
+        few = np.maximum(1.0, EVENTS_FOR_EFFECT / np.maximum(others, _FEWEST_EVENTS)) ** _NARROWING
     squares = spread**2 + (mean - ends) ** 2
     far = np.sqrt(np.divide(squares, 1 - share, out=squares.copy(), where=share < 1))
     # With as many rows at both ends, the one with more events elsewhere counts, so that their order does not matter.

@@ -34,7 +34,7 @@ from neuralsurv.errors import InputError
 _FARTHEST = 1e100
 # In a row whose level is rare its own indicator is at least this, in spreads. If it were nearly 0 as well, the band
 # would be narrower than that of a frequent level.
-_LEAST_OWN = 1.5
+_LEAST_OWN = 1.0
 # Values imputed for each missing one in a prediction; the posterior draws are divided among them.
 IMPUTATIONS = 20
 

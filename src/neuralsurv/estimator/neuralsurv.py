@@ -99,7 +99,7 @@ class NeuralSurv(StreamedEstimator):
         hidden: tuple[int, ...] | None = None,
         activation: str | None = None,
         neighbourhoods: int | None = None,
-        headroom: float = 30.0,
+        headroom: float = 100.0,
         quadrature_points: int = 12,
         average: bool = True,
         tolerance: float = 1e-3,

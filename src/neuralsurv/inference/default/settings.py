@@ -67,7 +67,7 @@ class DefaultSettings:
     hidden: tuple[int, ...] = (64,)
     activation: str = "silu"
     neighbourhoods: int = 400
-    headroom: float = 30.0
+    headroom: float = 100.0
     quadrature_points: int = 12
     average: bool = True
     tolerance: float = 1e-3
