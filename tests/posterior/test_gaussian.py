@@ -329,5 +329,5 @@ def test_the_default_budget_is_64_mebibytes_of_doubles():
 
 
 def test_a_person_needs_some_nodes_for_each_panel():
-    assert posterior_module._PANEL_NODES == 2
+    assert posterior_module.PANEL_NODES == 2
     assert small_posterior().points_per_person(tensor([1.0])) == 100

@@ -447,3 +447,12 @@ def test_a_prediction_too_large_for_a_pickle(monkeypatch):
         pickle.dumps(found)
     assert found.blocks.passes == 0
     np.testing.assert_array_equal(copy.deepcopy(found).mean, found.mean)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 100])
+def test_quantiles_are_those_of_numpy_to_the_last_digit(count):
+    cube = np.random.default_rng(count).lognormal(size=(count, 3, 3))
+    prediction = prediction_of(cube)
+    for probability in (0.0, 0.05, 1 / 3, 0.5, 0.77, 0.95, 1.0):
+        expected = np.quantile(cube, probability, axis=0)
+        assert (prediction.quantile(probability).to_numpy() == expected).all()

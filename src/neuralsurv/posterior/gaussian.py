@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralsurv.model.hazard import Normaliser, hazard
+from neuralsurv.model.additive import Additive
+from neuralsurv.model.hazard import Constant, Normaliser, hazard
 from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.network import Network
 from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.model.quadrature import GaussLegendre
+from neuralsurv.posterior.on_times import PANEL_NODES, DrawsOnTimes, TimeNodes
 from neuralsurv.solvers.interface import Description, Gaussian
 from neuralsurv.solvers.rows import row_slices
 
-# Gauss–Legendre nodes of each panel that an integral over time is cut into.
-_PANEL_NODES = 2
 # Nodes for the integral of a single row, from its entry to its time.
 _ROW_NODES = 32
 
@@ -110,13 +110,13 @@ class Posterior:
             g[:, part] = torch.addmm(linearised.offset[part], draws.theta, rows.take(part).dense().T)
         return g
 
-    def g_curves(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
-        """Return g of every draw for n people at the same T times, shape (S, n, T)."""
-        found = self.network.values_on_grid(draws.theta, time, x)
-        if found is not None:
-            return found
-        points = self.g_draws(draws, time.repeat(len(x)), _each_time(x, len(time)))
-        return points.reshape(len(draws), len(x), len(time))
+    def on_times(self, draws: Draws, times: Tensor) -> DrawsOnTimes | None:
+        """Return the draws at the nodes of some times, for people in turn; None unless g is a sum of products."""
+        network, normaliser = self.network, self.normaliser
+        if not isinstance(network, Additive) or network.inner is not None or not isinstance(normaliser, Constant):
+            return None
+        nodes = TimeNodes.up_to(times, network, self.rho)
+        return DrawsOnTimes.of(network, nodes, normaliser.value, draws.theta, draws.phi)
 
     def hazard_draws(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
         """Return the hazard of every draw at P points, shape (S, P), for scaled time."""
@@ -130,18 +130,15 @@ class Posterior:
         activations the error is negligible. A relu unit that switches at some time makes the hazard of a linearised
         draw jump there; the jump is misplaced by less than 0.3 of a panel, 0.006 in scaled time.
         """
-        edges, which = self.network.panels(times)
-        rule = GaussLegendre(_PANEL_NODES).nodes(edges[:-1], edges[1:], self.rho)
-        # The first nodes of all panels come first, then the second ones, so that whole blocks are added up.
-        node_time, node_weight = (part.reshape(-1, _PANEL_NODES).T.reshape(-1) for part in (rule.time, rule.weight))
-        shape = (len(x), len(node_time))
-        mass = node_weight / self.normaliser(node_time.expand(shape).reshape(-1), _each_time(x, shape[1])).reshape(
-            shape
-        )
-        pieces = self.g_curves(draws, node_time, x).sigmoid_().mul_(mass)
-        sums = pieces.new_zeros(len(draws), len(x), len(edges))
-        torch.cumsum(pieces.reshape(len(draws), len(x), _PANEL_NODES, -1).sum(2), dim=2, out=sums[:, :, 1:])
-        return _columns(sums, which) * draws.phi[:, None, None]
+        shared = self.on_times(draws, times)
+        if shared is not None:
+            return shared.cumulative_hazard(shared.of_people(draws.theta, x))
+        nodes = TimeNodes.up_to(times, self.network, self.rho)
+        time, rows = nodes.time.repeat(len(x)), x.repeat_interleave(len(nodes.time), 0)
+        mass = nodes.weight.repeat(len(x)) / self.normaliser(time, rows)
+        pieces = self.g_draws(draws, time, rows).sigmoid_().mul_(mass)
+        found = nodes.integrals(pieces.reshape(len(draws), len(x), -1).permute(1, 2, 0))
+        return found.mul_(draws.phi).permute(2, 0, 1)
 
     def log_likelihood_draws(self, draws: Draws, entry: Tensor, time: Tensor, event: Tensor, x: Tensor) -> Tensor:
         """Return the log-likelihood of n rows for every draw, shape (S, n), for scaled time."""
@@ -155,20 +152,7 @@ class Posterior:
 
     def points_per_person(self, times: Tensor) -> int:
         """Return how many points the cumulative hazard of one person needs for `times`."""
-        return (len(self.network.panels(times)[0]) - 1) * _PANEL_NODES
-
-
-def _each_time(x: Tensor, count: int) -> Tensor:
-    """Return rows (n, d) at `count` points each, shape (n·count, d)."""
-    return x[:, None].expand(-1, count, -1).reshape(len(x) * count, x.shape[1])
-
-
-def _columns(values: Tensor, which: Tensor) -> Tensor:
-    """Return columns of values (S, n, E); a view where they follow each other, which is much faster than a copy."""
-    first = int(which[0])
-    if torch.equal(which, torch.arange(first, first + len(which))):
-        return values[:, :, first : first + len(which)]
-    return values[:, :, which]
+        return (len(self.network.panels(times)[0]) - 1) * PANEL_NODES
 
 
 def people_blocks(people: int, numbers_per_person: int, budget: int = 2**23) -> Iterator[slice]:

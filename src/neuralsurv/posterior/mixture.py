@@ -79,6 +79,9 @@ class MixedPosterior(Posterior):
         """Return the hazard of every draw at P points, shape (S, P), for scaled time."""
         return self._each(draws, lambda part, own: part.hazard_draws(own, time, x))
 
+    def on_times(self, draws: Draws, times: Tensor) -> None:
+        """Return None: each part has draws of its own."""
+
     def cumulative_hazard_draws(self, draws: Draws, times: Tensor, x: Tensor) -> Tensor:
         """Return the cumulative hazard of every draw for n people at T times, shape (S, n, T)."""
         return self._each(draws, lambda part, own: part.cumulative_hazard_draws(own, times, x))

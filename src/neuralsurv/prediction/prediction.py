@@ -118,7 +118,8 @@ class Prediction:
                 f"all {self.count} draws for {self._extent}",
                 "Ask for .mean or .interval, which hold no draws, or for fewer people or times at once.",
             )
-            cube = np.empty((self.count, len(self.index), self._width))
+            # The draws of a number lie side by side, as summaries need them.
+            cube = np.moveaxis(np.empty((len(self.index), self._width, self.count)), -1, 0)
             first = 0
             for block in self.blocks():
                 cube[:, first : first + block.shape[1]] = block
@@ -152,10 +153,14 @@ class Prediction:
             new = {key: np.empty((len(self.index), self._width)) for key in missing}
             first = 0
             for block in self._iterate():
-                last = first + block.shape[1]
-                for key, table in new.items():
-                    table[first:last] = _quantile(block, key) if isinstance(key, float) else _SUMMARIES[key](block)
-                first = last
+                part = slice(first, first + block.shape[1])
+                draws = np.ascontiguousarray(np.moveaxis(block, 0, -1))
+                for key in new.keys() & _SUMMARIES.keys():
+                    new[key][part] = _SUMMARIES[key](draws)
+                probabilities = [key for key in missing if isinstance(key, float)]
+                for key, values in zip(probabilities, _quantiles(draws, probabilities), strict=True):
+                    new[key][part] = values
+                first = part.stop
             self._kept.update(new)
 
     @property
@@ -315,33 +320,39 @@ def _name(index: pd.Index, default: str) -> Any:
     return default if index.name is None else index.name
 
 
-def _spread(block: np.ndarray) -> np.ndarray:
+def _spread(draws: np.ndarray) -> np.ndarray:
     """Return the standard deviation over the draws; infinite where some draws are."""
-    infinite = np.isinf(block).any(axis=0)
-    finite = np.where(infinite, 0.0, block)
+    infinite = np.isinf(draws).any(axis=-1)
+    finite = np.where(infinite[..., None], 0.0, draws)
     # Moving the exponents changes no digit, and keeps squares of huge and of tiny numbers in range.
-    exponent = np.frexp(np.abs(finite).max(axis=0, initial=0.0))[1]
-    return np.asarray(np.where(infinite, np.inf, np.ldexp(np.ldexp(finite, -exponent).std(axis=0), exponent)))
+    exponent = np.frexp(np.abs(finite).max(axis=-1, initial=0.0))[1]
+    spread = np.ldexp(np.ldexp(finite, -exponent[..., None]).std(axis=-1), exponent)
+    return np.asarray(np.where(infinite, np.inf, spread))
 
 
-def _quantile(block: np.ndarray, probability: float) -> np.ndarray:
-    """Return a quantile over the draws; between a finite and an infinite draw, the finite one."""
-    infinite = np.isinf(block).any(axis=0)
-    if not infinite.any():
-        return np.asarray(np.quantile(block, probability, axis=0))
-    result = np.quantile(np.where(infinite, 0.0, block), probability, axis=0)
-    draws = block[:, infinite]
-    unreached = np.isinf(np.quantile(draws, probability, axis=0, method="lower"))
-    # The next draw after the largest finite one is infinite; with that one in its place the mean of both is finite.
-    largest = np.max(draws, axis=0, initial=-np.inf, where=np.isfinite(draws))
-    capped = np.quantile(np.minimum(draws, np.where(np.isfinite(largest), largest, 0.0)), probability, axis=0)
-    result[infinite] = np.where(unreached, np.inf, capped)
-    return np.asarray(result)
+def _quantiles(draws: np.ndarray, probabilities: list[float]) -> list[np.ndarray]:
+    """Return quantiles over the draws, as numpy does; between a finite and an infinite draw, the finite one.
+
+    Sorting once costs less than selecting each.
+    """
+    if not probabilities:
+        return []
+    ordered, last = np.sort(draws, axis=-1), draws.shape[-1] - 1
+    found = []
+    for probability in probabilities:
+        below = int(np.floor(probability * last))
+        share = probability * last - below
+        low, high = ordered[..., below], ordered[..., min(below + 1, last)]
+        high = np.where(np.isinf(high), low, high)
+        gap = np.subtract(high, low, out=np.zeros_like(low), where=np.isfinite(low))
+        # From the nearer of the two, so that it is met exactly.
+        found.append(low + gap * share if share < 0.5 else high - gap * (1 - share))
+    return found
 
 
-# Summaries by name: from draws of shape (S, n, k) to values of shape (n, k).
-_SUMMARIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "mean": lambda block: np.asarray(block.mean(axis=0)),
+# Summaries by name: from draws of shape (n, k, S) to values of shape (n, k).
+_SUMMARIES: dict[str | float, Callable[[np.ndarray], np.ndarray]] = {
+    "mean": lambda draws: np.asarray(draws.mean(axis=-1)),
     "std": _spread,
-    "unreached": lambda block: np.asarray(np.isinf(block).mean(axis=0)),
+    "unreached": lambda draws: np.asarray(np.isinf(draws).mean(axis=-1)),
 }

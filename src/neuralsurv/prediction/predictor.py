@@ -22,6 +22,7 @@ from neuralsurv.model.functionals import invert, level_at, restricted_mean
 from neuralsurv.names import counted
 from neuralsurv.posterior.fitted import Fitted
 from neuralsurv.posterior.gaussian import Draws, Posterior, people_blocks
+from neuralsurv.posterior.on_times import DrawsOnTimes
 from neuralsurv.prediction.missing_values import over_imputations, union, union_by_person
 from neuralsurv.prediction.prediction import Prediction
 from neuralsurv.progress import bar
@@ -86,6 +87,10 @@ class Predictor:
         """Return the encoded covariates, shape (n, p), with NaN where a value is missing."""
         return torch.from_numpy(np.ascontiguousarray(self.encoding.with_gaps(X)))
 
+    def labels(self, X: Any) -> pd.Index:
+        """Return what people are called, by the index of their table."""
+        return as_frame(X).index
+
     def scaled(self, times: np.ndarray) -> Tensor:
         """Return times in scaled units."""
         with np.errstate(over="ignore"):
@@ -125,7 +130,7 @@ class Predictor:
         these people are compared with.
         """
         x = self.encode(X)
-        people = as_frame(X).index
+        people = self.labels(X)
         width = 1 if columns is None else len(columns)
 
         def blocks() -> Iterator[np.ndarray]:
@@ -250,7 +255,7 @@ class Predictor:
 
     def event_time(self, X: Any) -> Prediction:
         """Return draws of the person's own event time from its posterior predictive distribution."""
-        return self.event_time_after(X, np.zeros(len(as_frame(X))))
+        return self.event_time_after(X, np.zeros(len(self.labels(X))))
 
     def event_time_after(self, X: Any, entry: np.ndarray) -> Prediction:
         """Return draws of the event time of each person, given no event before their `entry`, shape (n,)."""
@@ -345,9 +350,17 @@ class Predictor:
 
     def cumulative(self, draws: Draws, scaled: Tensor, x: Tensor) -> Tensor:
         """Cumulative hazard of a block, shape (S, n, T)."""
-        return over_imputations(
-            self.encoding, draws, x, lambda own, rows, _: self.posterior.cumulative_hazard_draws(own, scaled, rows)
-        )
+        shared = self.on_times(draws, scaled)
+        if shared is None:
+            return over_imputations(
+                self.encoding, draws, x, lambda own, rows, _: self.posterior.cumulative_hazard_draws(own, scaled, rows)
+            )
+        parts = over_imputations(self.encoding, draws, x, lambda own, rows, _: shared.of_people(own.theta, rows))
+        return shared.cumulative_hazard(parts)
+
+    def on_times(self, draws: Draws, scaled: Tensor) -> DrawsOnTimes | None:
+        """Return what the cumulative hazards of all people at these times share, where they share something."""
+        return self.posterior.on_times(draws, scaled)
 
     def reached(self, edges: Tensor, curves: Tensor, level: Tensor) -> Tensor:
         """Return when curves (S, n, E) reach levels (S, n, k), in the user's unit.
