@@ -223,12 +223,12 @@ class TestLimits:
             assert len(looks) == 3
 
     def test_who_waits_too_long_is_told(self, path, monkeypatch):
-        monkeypatch.setattr(application, "answer", lambda *_: time.sleep(1.5))
+        monkeypatch.setattr(application, "answer", lambda _: time.sleep(1.5))
         with client(path, limits=Limits(seconds=0.1)) as service:
             assert refused(ask(service), 503) == "there was no time to answer; try again later."
 
     def test_nobody_waits_in_a_line_that_is_too_long(self, path, monkeypatch):
-        monkeypatch.setattr(application, "answer", lambda *_: time.sleep(0.5) or {})
+        monkeypatch.setattr(application, "answer", lambda _: time.sleep(0.5) or [{}])
         app = application.create_app(ModelWatch(path), limits=Limits(waiting=2))
         from httpx2 import ASGITransport, AsyncClient
 

@@ -4,7 +4,7 @@ import pytest
 
 from neuralsurv.data.features import Encoding
 from neuralsurv.errors import ColumnError
-from neuralsurv.service.covariates import covariates_of, outside_training, people_table
+from neuralsurv.service.covariates import covariates_of, outside_training, people_columns
 from neuralsurv.service.openapi import person_schema
 
 
@@ -66,28 +66,28 @@ def test_a_table_of_people_encodes_as_that_of_a_user():
     frame = pd.DataFrame({"age": [1.5, 2.0, None], "sex": ["f", "m", None], "smoker": [True, False, True]})
     encoding = Encoding.fit(frame, np.ones(3))
     people = [{"age": 2, "sex": None, "smoker": False}, {"sex": "m", "smoker": True}]
-    found = people_table(people, covariates_of(encoding))
+    found = people_columns(people, covariates_of(encoding))
     expected = pd.DataFrame({"age": [2.0, np.nan], "sex": [None, "m"], "smoker": [False, True]})
-    np.testing.assert_array_equal(encoding.transform(found), encoding.transform(expected))
+    np.testing.assert_array_equal(encoding.of_columns(found), encoding.with_gaps(expected))
 
 
 def test_ends_of_the_range_and_gaps_are_inside():
     covariates = covariates_of(fit(age=[1.0, 2.0, np.nan]))
-    table = people_table([{"age": 1.0}, {"age": 2.0}, {"age": None}, {"age": 0.999}], covariates)
+    table = people_columns([{"age": 1.0}, {"age": 2.0}, {"age": None}, {"age": 0.999}], covariates)
     assert [len(found) for found in outside_training(table, covariates)] == [0, 0, 0, 1]
 
 
 def test_a_long_value_is_not_sent_back_whole():
     with pytest.raises(ColumnError, match=r"^covariate 'sex' has the value 'f{100}…' in 1 row") as caught:
-        people_table([{"sex": "f" * 10**6}], covariates_of(fit(sex=["f", "m"])))
+        people_columns([{"sex": "f" * 10**6}], covariates_of(fit(sex=["f", "m"])))
     assert len(str(caught.value)) < 500
 
 
 def test_what_was_always_known_in_training_may_be_null_but_not_left_out():
     covariates = covariates_of(fit(age=[1, 2, 3], sex=["f", "m", "f"]))
-    found = people_table([{"age": None, "sex": "f"}], covariates)
-    assert np.isnan(found["age"].iloc[0])
+    found = people_columns([{"age": None, "sex": "f"}], covariates)
+    assert np.isnan(found[0][0])
     with pytest.raises(
         ColumnError, match=r"'age' is missing in 1 row \(row 1, counting from 0\); give a value, or null if"
     ):
-        people_table([{"age": 2, "sex": "f"}, {"sex": "f"}], covariates)
+        people_columns([{"age": 2, "sex": "f"}, {"sex": "f"}], covariates)

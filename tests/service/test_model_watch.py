@@ -8,7 +8,7 @@ import time
 import pytest
 
 from neuralsurv.errors import StorageError
-from neuralsurv.service import model_watch
+from neuralsurv.service import model_watch, warm_predictor
 from neuralsurv.service.model_watch import ModelWatch
 from service.small_service import ask, client, model, table, write
 
@@ -35,11 +35,12 @@ def test_the_draws_are_made_once_and_are_those_of_the_library(path):
     held = ready.predictor.draws()
     assert ready.predictor.draws() is held
     expected = model().predict_survival(table({}), [1.0]).draws
-    assert (ready.predictor.survival(table({}), [1.0]).draws == expected).all()
+    encoded = ready.predictor.encoding.with_gaps(table({}))
+    assert (ready.predictor.survival(encoded, [1.0]).draws == expected).all()
 
 
 def test_many_draws_of_many_weights_are_not_held(path, monkeypatch):
-    monkeypatch.setattr(model_watch, "_HOLD_NUMBERS", 10)
+    monkeypatch.setattr(warm_predictor, "_HOLD_NUMBERS", 10)
     assert ModelWatch(path).current.predictor.cached_draws is None
 
 

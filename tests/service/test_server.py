@@ -93,7 +93,7 @@ class TestSilence:
 
     def test_one_that_never_reads_its_answer(self, path, monkeypatch):
         monkeypatch.setattr(server, "_PATIENCE", 0.2)
-        monkeypatch.setattr(application, "answer", lambda *_: {"much": "x" * 2**24})
+        monkeypatch.setattr(application, "answer", lambda _: [{"much": "x" * 2**24}])
         body = json.dumps(BODY).encode()
         with (
             serving_in_a_thread(path) as (found, port),
@@ -133,7 +133,7 @@ class TestCrowd:
         monkeypatch.setattr(server, "most_connections", lambda: 3)
         monkeypatch.setattr(server, "_CROWDED", RateLimitedWarning())
         go_on = threading.Event()
-        monkeypatch.setattr(application, "answer", lambda *_: go_on.wait(60) and {})
+        monkeypatch.setattr(application, "answer", lambda _: go_on.wait(60) and [{}])
         body = json.dumps(BODY).encode()
         with serving_in_a_thread(path) as (found, port):
             # The first is being worked for, so it stays.
@@ -229,12 +229,12 @@ SLOW = """
 import pathlib, sys, time
 from neuralsurv.service import application, server
 server._GRACE = {grace}
-def slow(ready, question, deadline, real=application.answer):
+def slow(questions, real=application.answer):
     pathlib.Path({begun!r}).touch()
     for _ in range({steps}):
         time.sleep(0.05)
-        deadline.check()
-    return real(ready, question, deadline)
+        questions[0].deadline.check()
+    return real(questions)
 application.answer = slow
 """
 
@@ -271,12 +271,12 @@ class TestClientsThatLeave:
         caplog.set_level(logging.INFO, logger="neuralsurv.service")
         begun, ended = threading.Event(), threading.Event()
 
-        def endless(ready, question, deadline):
+        def endless(questions):
             begun.set()
             try:
                 while True:
                     time.sleep(0.01)
-                    deadline.check()
+                    questions[0].deadline.check()
             finally:
                 ended.set()
 
@@ -292,7 +292,7 @@ class TestClientsThatLeave:
 
     def test_work_that_has_not_begun_never_does(self, path, monkeypatch):
         begun, go_on = [], threading.Event()
-        monkeypatch.setattr(application, "answer", lambda *_: begun.append(1) or (go_on.wait(60) and {}))
+        monkeypatch.setattr(application, "answer", lambda *_: begun.append(1) or (go_on.wait(60) and [{}]))
         body = json.dumps(BODY).encode()
         with serving_in_a_thread(path) as (found, port):
             clients = [silent(port, POST + b"Content-Length: %d\r\n\r\n" % len(body) + body) for _ in range(3)]

@@ -181,10 +181,19 @@ class Encoding:
             check_parts(X, self.container, self.parts)
         frame = as_frame(X)
         position = self._positions(X, [str(name) for name in frame.columns])
-        raw = np.hstack([column.encode_new(frame.iloc[:, position[column.name]]) for column in self.columns])
-        encoded = self._standardised(raw)
-        self._refuse_far(encoded, ~np.isnan(raw))
-        return encoded
+        return self._joined_columns(
+            [column.encode_new(frame.iloc[:, position[column.name]]) for column in self.columns]
+        )
+
+    def of_columns(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        """Return what `with_gaps` does, from the columns as `read_column` gives them, which have been checked."""
+        return self._joined_columns([column.encode(one) for column, one in zip(self.columns, values, strict=True)])
+
+    def _joined_columns(self, encoded: Sequence[np.ndarray]) -> np.ndarray:
+        raw = np.hstack(encoded)
+        scaled = self._standardised(raw)
+        self._refuse_far(scaled, ~np.isnan(raw))
+        return scaled
 
     def filled(self, encoded: np.ndarray) -> tuple[tuple[str, ...], ...]:
         """Return the covariates that are missing in each encoded row; an empty tuple if no row lacks any."""

@@ -9,9 +9,10 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import orjson
 from fastapi import FastAPI, Request
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
@@ -19,7 +20,8 @@ from starlette.responses import Response
 
 from neuralsurv import __version__
 from neuralsurv.errors import ColumnError, InputError, OutOfTimeError
-from neuralsurv.service.answers import Deadline, answer
+from neuralsurv.service.answers import Deadline, Question, answer
+from neuralsurv.service.batching import BatchingThread
 from neuralsurv.service.middleware import FAULT, Access, Middleware
 from neuralsurv.service.model_watch import ModelWatch, ReadyModel
 from neuralsurv.service.openapi import REQUEST_BODY, openapi_document
@@ -29,17 +31,50 @@ from neuralsurv.service.schemas import Health, ModelDescription, PredictResponse
 
 log = logging.getLogger("neuralsurv.service")
 
+# Requests of up to this many bytes are answered together, up to so many, where each is up to so many numbers.
+_FEW_BYTES, _MOST_TOGETHER, _FEW_NUMBERS = 2**14, 32, 2**22
 _PATHS = ("/predict", "/model", "/health", "/metrics", "/openapi.json", "/")
 
 
+@dataclass
+class Job:
+    """A request that is to be answered, for the event loop that waits for it."""
+
+    ready: ReadyModel
+    body: bytes
+    state: State
+    done: asyncio.Future[bytes]
+    question: Question | None = None
+    result: bytes | Exception = b""
+
+    @property
+    def deadline(self) -> Deadline:
+        """When the time of the request is over."""
+        found: Deadline = self.state.deadline
+        return found
+
+    def deliver(self) -> None:
+        """Give the result to who waits, if anybody does."""
+        if self.done.done():
+            return
+        if isinstance(self.result, Exception):
+            self.done.set_exception(self.result)
+        else:
+            self.done.set_result(self.result)
+
+
 class Service:
-    """What the routes share; `threads` predictions run at the same time."""
+    """What the routes share; `threads` predictions for many people run at the same time.
+
+    Requests for a few people are answered by a thread of their own, together.
+    """
 
     def __init__(self, watch: ModelWatch, limits: Limits, threads: int) -> None:
         self.watch = watch
         self.limits = limits
         self.metrics = PrometheusMetrics()
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="predict")
+        self._batches = BatchingThread(self._answer_few, _MOST_TOGETHER)
         self._working = 0
         gauge = self.metrics.gauge
         gauge("predictions_in_progress", "Predictions that wait or run.", lambda: self._working)
@@ -56,19 +91,21 @@ class Service:
             log.warning("the new model file is not used, the old model stays: %s", self.watch.problem)
 
     async def predict(self, body: bytes, state: State) -> Response:
-        """Answer a request in a worker, or say that there is no time.
+        """Answer a request in another thread, or say that there is no time.
 
         The request is parsed there too: the event loop must not wait for one request, and no more requests are
-        unpacked at a time than there are workers.
+        unpacked at a time than there are threads.
         """
-        deadline: Deadline = state.deadline
         if self._working >= self.limits.waiting:
             return try_later("too many predictions are waiting; try again later.")
         self._working += 1
-        ready = self.watch.current
+        job = Job(self.watch.current, body, state, asyncio.get_running_loop().create_future())
         try:
-            work = asyncio.get_running_loop().run_in_executor(self._workers, self._work, ready, body, state)
-            content = await asyncio.wait_for(work, deadline.left + 1.0)
+            if len(body) <= _FEW_BYTES and job.ready.quick:
+                self._batches.add(job)
+            else:
+                self._workers.submit(self._answer_one, job)
+            content = await asyncio.wait_for(job.done, job.deadline.left + 1.0)
         except OutOfTimeError as error:
             return try_later(str(error))
         except TimeoutError:
@@ -78,15 +115,63 @@ class Service:
         self.metrics.people.inc(state.people)
         return Response(content, media_type="application/json")
 
-    def _work(self, ready: ReadyModel, body: bytes, state: State) -> bytes:
-        deadline: Deadline = state.deadline
-        deadline.check()
-        asked = read_request(body, self.limits, ready.covariates)
-        state.people = len(asked.people)
-        check_time_range(asked, ready.predictor.time_scale)
-        content = answer(ready, asked, deadline)
-        deadline.check()
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+    def _answer_one(self, job: Job) -> None:
+        """Answer a request on its own."""
+        if job.question is None and not self._read(job):
+            _deliver([job])
+            return
+        self._answer([job])
+
+    def _answer_few(self, jobs: list[Job]) -> None:
+        """Answer requests that have come in together; those that ask the same of other people in one prediction."""
+        kinds: dict[Any, list[Job]] = {}
+        refused = [job for job in jobs if not self._read(job)]
+        _deliver(refused)
+        for job in jobs:
+            if job.question is not None:
+                if job.question.size > _FEW_NUMBERS:
+                    self._workers.submit(self._answer_one, job)
+                else:
+                    kinds.setdefault(job.question.kind, []).append(job)
+        for together in kinds.values():
+            self._answer(together)
+
+    def _read(self, job: Job) -> bool:
+        """Parse and check a request; return whether it can be answered, else the result is the reason."""
+        try:
+            job.deadline.check()
+            asked = read_request(job.body, self.limits, job.ready.covariates)
+            job.state.people = len(asked.people)
+            check_time_range(asked, job.ready.predictor.time_scale)
+            job.question = Question.of(job.ready, asked, job.deadline)
+        except Exception as error:
+            job.result = error
+        return job.question is not None
+
+    def _answer(self, jobs: list[Job]) -> None:
+        """Answer requests that have been read, in one prediction."""
+        try:
+            found = answer([job.question for job in jobs if job.question is not None])
+        except Exception as error:
+            if len(jobs) > 1:
+                # The others must not suffer from what is wrong with one.
+                for job in jobs:
+                    self._answer([job])
+                return
+            jobs[0].result = error
+        else:
+            for job, content in zip(jobs, found, strict=True):
+                job.result = self._encoded(job, content)
+        _deliver(jobs)
+
+    @staticmethod
+    def _encoded(job: Job, content: dict[str, Any]) -> bytes | Exception:
+        try:
+            job.deadline.check()
+            # Not finite numbers become null.
+            return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+        except Exception as error:
+            return error
 
     def description(self) -> dict[str, Any]:
         """Return what ``/model`` says."""
@@ -119,8 +204,22 @@ class Service:
         }
 
     def close(self) -> None:
-        """Stop the workers, and drop what waits."""
+        """Stop the threads, and drop what waits."""
+        self._batches.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
+
+
+def _deliver(jobs: list[Job]) -> None:
+    """Hand results to the event loop that waits for them, waking it up once."""
+
+    def hand_over() -> None:
+        for job in jobs:
+            job.deliver()
+
+    if jobs:
+        # The loop may have ended while this was computed.
+        with contextlib.suppress(RuntimeError):
+            jobs[0].done.get_loop().call_soon_threadsafe(hand_over)
 
 
 def create_app(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from neuralsurv.data.columns import Column
 from neuralsurv.data.features import Encoding
@@ -82,10 +81,13 @@ def _rounded(column: Column, center: float, scale: float) -> float:
     return float(value) + 0.0  # without the sign of a zero
 
 
-def people_table(people: Sequence[dict[str, Value]], covariates: Sequence[Covariate]) -> pd.DataFrame:
-    """Return the table of a model, one row a person; a value that is None, or not there, is missing."""
-    check_names(people, covariates)
-    return pd.DataFrame({covariate.column.name: _column(people, covariate) for covariate in covariates})
+def people_columns(people: Sequence[dict[str, Value]], covariates: Sequence[Covariate]) -> list[np.ndarray]:
+    """Return each covariate of people as a column, checked; a value that is None, or not there, is missing.
+
+    Columns are what :func:`neuralsurv.data.columns.read_column` gives. That people have no other covariates has been
+    checked (:func:`check_names`).
+    """
+    return [_column(people, covariate) for covariate in covariates]
 
 
 def check_names(people: Iterable[dict[str, Any]], covariates: Sequence[Covariate]) -> None:
@@ -151,17 +153,16 @@ def _check_each(values: Sequence[Value], column: Column, right: Any, words: str)
         raise ColumnError(f"covariate {column.name!r} {words}, but is not in {rows_phrase(wrong)}.", column.name)
 
 
-def outside_training(table: pd.DataFrame, covariates: Sequence[Covariate]) -> list[list[dict[str, Any]]]:
+def outside_training(columns: Sequence[np.ndarray], covariates: Sequence[Covariate]) -> list[list[dict[str, Any]]]:
     """Return for each person the numbers that lie outside what the model was trained on.
 
     Each covariate is checked on its own: an unusual combination of usual values is not found.
     """
-    found: list[list[dict[str, Any]]] = [[] for _ in range(len(table))]
-    for covariate in covariates:
+    found: list[list[dict[str, Any]]] = [[] for _ in columns[0]]
+    for values, covariate in zip(columns, covariates, strict=True):
         low, high = covariate.column.low, covariate.column.high
         if low is None or high is None:
             continue
-        values = table[covariate.column.name].to_numpy(dtype=np.float64)
         for row in np.flatnonzero((values < low) | (values > high)):
             side = "below" if values[row] < low else "above"
             found[row].append({"column": covariate.column.name, "side": side, "low": low, "high": high})

@@ -7,18 +7,16 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from neuralsurv.errors import NeuralSurvError, StorageError
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.model_file import load
-from neuralsurv.prediction.predictor import Predictor
-from neuralsurv.service.covariates import Covariate, Value, covariates_of, people_table
+from neuralsurv.service.covariates import Covariate, Value, covariates_of, people_columns
+from neuralsurv.service.warm_predictor import WarmPredictor
 
-# Draws are kept between requests up to this many numbers (512 MiB): drawing again is most of a small prediction.
-_HOLD_NUMBERS = 2**26
 _ATTEMPTS = 5
 _PAUSE = 0.05
 
@@ -31,10 +29,15 @@ class ReadyModel:
     """A model that is ready to answer; it never changes."""
 
     model: SurvivalEstimator
-    predictor: Predictor  # with its draws cached
+    predictor: WarmPredictor
     covariates: tuple[Covariate, ...]
     fingerprint: str  # SHA-256 of the file
     since: datetime  # when it was opened
+
+    @property
+    def quick(self) -> bool:
+        """Whether a prediction for a few people takes some milliseconds."""
+        return self.predictor.keeps_times
 
     def typical_person(self) -> dict[str, Value]:
         """Return a person in the middle of the training data, as a client would send it."""
@@ -104,12 +107,11 @@ class ModelWatch:
 
 def _ready(model: SurvivalEstimator, fingerprint: str) -> ReadyModel:
     model.set_params(verbose=False)
-    predictor = model._predictor()
-    if predictor.count * predictor.posterior.network.size <= _HOLD_NUMBERS:
-        predictor = replace(predictor, cached_draws=predictor.draws())
+    predictor = WarmPredictor.of(model._predictor())
     ready = ReadyModel(model, predictor, covariates_of(model.encoding_), fingerprint, datetime.now(UTC))
     # Checks that the model can predict, and spares the first request the cost of warming up.
-    _ = predictor.survival(people_table([ready.typical_person()], ready.covariates), [model.time_scale_]).mean
+    typical = predictor.encoding.of_columns(people_columns([ready.typical_person()], ready.covariates))
+    predictor.survival(typical, [model.time_scale_]).arrays()
     return ready
 
 

@@ -105,7 +105,7 @@ class TestRefused:
     def test_a_limit_that_would_refuse_everything(self, path):
         assert refused("serve", path, "--timeout", "0") == "the limit seconds=0.0 must be above 0."
 
-    @pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
+    @pytest.mark.parametrize("missing", ["fastapi", "orjson", "uvicorn", "prometheus_client"])
     def test_without_the_extra(self, path, monkeypatch, missing):
         monkeypatch.setitem(sys.modules, missing, None)
         assert refused("serve", path) == f"this needs {missing}: pip install 'neuralsurv[serve]'."

@@ -36,6 +36,7 @@ def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: M
     """Serve a model until the process is stopped; `browser` opens the page of the explorer."""
     try:
         import fastapi  # noqa: F401
+        import orjson  # noqa: F401
         import prometheus_client  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
