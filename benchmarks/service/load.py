@@ -43,6 +43,7 @@ def request(method: str, path: str, body: Any = None) -> bytes:
 
 
 PREDICT = request("POST", "/predict", {"people": [PERSON], "times": [90, 180, 365]})
+CURVE = request("POST", "/predict", {"people": [PERSON], "times": [9.0 * k for k in range(1, 101)]})
 REFUSED = request("POST", "/predict", {"people": [{**PERSON, "cell_type": "squamos"}], "times": [90]})
 # What is sent while memory is watched: of ten requests six predictions, two that are refused, and two others.
 MIX = [PREDICT, PREDICT, REFUSED, PREDICT, request("GET", "/health"), PREDICT, PREDICT, REFUSED, PREDICT,
@@ -74,9 +75,10 @@ class Client:
 
 
 @contextmanager
-def service(model: Path) -> Any:
+def service(model: Path, workers: int) -> Any:
     """Start the service, and give its process and port."""
     command = [sys.executable, "-m", "neuralsurv", "serve", str(model), "--port", "0", "--json"]
+    command += ["--workers", str(workers)] if workers > 1 else []
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
     try:
         assert process.stdout is not None
@@ -86,7 +88,7 @@ def service(model: Path) -> Any:
         process.wait(30)
 
 
-async def rate(port: int, clients: int, seconds: float) -> dict[str, float]:
+async def rate(port: int, clients: int, seconds: float, content: bytes = PREDICT) -> dict[str, float]:
     """Ask for predictions from so many clients at once, each sending the next when it has its answer."""
     taken: list[float] = []
     end = time.perf_counter() + seconds
@@ -95,7 +97,7 @@ async def rate(port: int, clients: int, seconds: float) -> dict[str, float]:
         async with Client(port) as client:
             while time.perf_counter() < end:
                 began = time.perf_counter()
-                status = await client.ask(PREDICT)
+                status = await client.ask(content)
                 taken.append(time.perf_counter() - began)
                 assert status == 200, status
 
@@ -128,16 +130,23 @@ async def memory(port: int, pid: int, requests: int, clients: int) -> list[tuple
     return watched
 
 
+def family(pid: int) -> list[Path]:
+    """Return a process and those that it started, as folders of the process table."""
+    started = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [Path(f"/proc/{pid}"), *(place for child in started for place in family(int(child)))]
+
+
 def resident(pid: int) -> float:
-    """Return the memory of a process in MB."""
-    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1e3
+    """Return the memory of a process and those that it started in MB; what they share counts once for each."""
+    texts = [(place / "status").read_text(encoding="ascii") for place in family(pid)]
+    lines = [next(line for line in text.splitlines() if line.startswith("VmRSS")) for text in texts]
+    return sum(int(line.split()[1]) for line in lines) / 1e3
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time that a process has used."""
-    parts = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the processor time that a process and those that it started have used."""
+    found = [(place / "stat").read_text(encoding="ascii").rpartition(")")[2].split() for place in family(pid)]
+    return sum(int(parts[11]) + int(parts[12]) for parts in found) / os.sysconf("SC_CLK_TCK")
 
 
 def fit(path: Path, draws: int) -> None:
@@ -149,30 +158,42 @@ def fit(path: Path, draws: int) -> None:
     )
 
 
-def page(rates: list[dict[str, float]], watched: list[tuple[int, float]], facts: dict[str, str]) -> str:
+def table(rows: list[dict[str, float]]) -> list[str]:
+    """Return rates as a table in Markdown."""
+    lines = [
+        "| clients | requests | requests a second | p50 (ms) | p99 (ms) | service's processor time (ms a request) |",
+        "|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {row['clients']:.0f} | {row['requests']:.0f} | {row['rate']:.0f} | {1e3 * row['p50']:.1f} | "
+            f"{1e3 * row['p99']:.1f} | {1e3 * row['spent']:.2f} |"
+        )
+    return lines
+
+
+def page(
+    rates: dict[str, list[dict[str, float]]], watched: list[tuple[int, float]], workers: int, facts: dict[str, str]
+) -> str:
     """Return the results as Markdown."""
     lines = [
         "# Load test of the service",
         "",
         "Written by `python benchmarks/service/load.py`. A model of the veterans cohort (default preset, 137 rows) by",
-        "`neuralsurv serve`; one person, three times a request; clients on the same machine, connections kept open.",
+        "`neuralsurv serve`; one person a request; clients on the same machine, connections kept open.",
         "",
         *(f"- {name}: {value}" for name, value in facts.items()),
-        "",
-        "| clients | requests | requests a second | p50 (ms) | p99 (ms) |",
-        "|---:|---:|---:|---:|---:|",
     ]
-    for row in rates:
-        lines.append(
-            f"| {row['clients']:.0f} | {row['requests']:.0f} | {row['rate']:.0f} | {1e3 * row['p50']:.0f} | "
-            f"{1e3 * row['p99']:.0f} |"
-        )
+    for title, rows in rates.items():
+        lines += ["", f"## {title}", "", *table(rows)]
     start = watched[len(watched) // 10][1]
     lines += [
         "",
-        f"Memory of the service over {watched[-1][0]:,} requests of eight clients (of ten, six predictions, two that",
-        f"are refused, `/health` and `/metrics`): {start:.1f} MB after the first tenth, {watched[-1][1]:.1f} MB at the",
-        f"end, at most {max(size for _, size in watched):.1f} MB.",
+        f"## Memory, {counted(workers)}",
+        "",
+        f"Over {watched[-1][0]:,} requests of eight clients (of ten, six predictions, two that are refused, `/health`",
+        f"and `/metrics`): {start:.1f} MB after the first tenth, {watched[-1][1]:.1f} MB at the end, at most",
+        f"{max(size for _, size in watched):.1f} MB.",
         "",
         "| requests | memory (MB) |",
         "|---:|---:|",
@@ -182,40 +203,56 @@ def page(rates: list[dict[str, float]], watched: list[tuple[int, float]], facts:
     return "\n".join(lines)
 
 
+def counted(workers: int) -> str:
+    """Return a number of workers in words."""
+    return "one worker" if workers == 1 else f"{workers} workers"
+
+
+def rates_of(model: Path, workers: int, chosen: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
+    """Start the service and measure its rates, for three times and for a curve of a hundred."""
+    rates: dict[str, list[dict[str, float]]] = {}
+    with service(model, workers) as (process, port):
+        asyncio.run(rate(port, 2 * workers, 2.0))
+        for content, what in ((PREDICT, "three times"), (CURVE, "a hundred times")):
+            rows = rates[f"Rates, {counted(workers)}, {what}"] = []
+            for clients in (int(part) for part in chosen.clients.split(",")):
+                before = processor_seconds(process.pid)
+                found = asyncio.run(rate(port, clients, chosen.seconds, content))
+                spent = (processor_seconds(process.pid) - before) / found["requests"]
+                rows.append({**found, "spent": spent})
+                print(counted(workers), what, rows[-1], flush=True)
+    return rates
+
+
 def main() -> None:
     """Run the load test."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=15.0, help="for each number of clients")
     parser.add_argument("--clients", default="1,8,64")
+    parser.add_argument(
+        "--workers", default="1,2", help="numbers of workers for the rates; the last is that for memory"
+    )
     parser.add_argument("--requests", type=int, default=100_000, help="while memory is watched")
-    parser.add_argument("--draws", type=int, default=1000, help="posterior draws of the model for the rates")
-    parser.add_argument("--memory-draws", type=int, default=100, help="the same while memory is watched")
+    parser.add_argument("--draws", type=int, default=1000, help="posterior draws of the model")
     parser.add_argument("--out", default=str(HERE / "results.md"), help="where results go; - prints them")
     chosen = parser.parse_args()
-    rates: list[dict[str, float]] = []
-    spent = 0.0
+    rates: dict[str, list[dict[str, float]]] = {}
     busy = os.getloadavg()[0]
+    counts = [int(part) for part in chosen.workers.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "veterans.neuralsurv"
         fit(model, chosen.draws)
-        with service(model) as (process, port):
-            asyncio.run(rate(port, 2, 2.0))
-            for clients in (int(part) for part in chosen.clients.split(",")):
-                rates.append(asyncio.run(rate(port, clients, chosen.seconds)))
-                print(rates[-1], flush=True)
-            spent += processor_seconds(process.pid)
-        fit(model, chosen.memory_draws)
-        with service(model) as (process, port):
+        for workers in counts:
+            rates |= rates_of(model, workers, chosen)
+        with service(model, counts[-1]) as (process, port):
             watched = asyncio.run(memory(port, process.pid, chosen.requests, 8))
-            spent += processor_seconds(process.pid)
     facts = {
         "date": date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores for service and clients together, Python {platform.python_version()}",
-        "load of the machine before the run": f"{busy:.1f} (above {os.cpu_count()}, other work was competing)",
-        "draws": f"{chosen.draws} for the rates, {chosen.memory_draws} for the memory",
-        "processor time of the service": f"{spent:.0f} s",
+        "load of the machine before the run": f"{busy:.1f} (above 0, other work was competing)",
+        "draws": str(chosen.draws),
     }
-    text = page(rates, watched, facts)
+    text = page(rates, watched, counts[-1], facts)
     if chosen.out == "-":
         print(text)
     else:

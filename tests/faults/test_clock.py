@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import neuralsurv
-from neuralsurv.service.answers import Deadline
+from neuralsurv.service.deadline import Deadline
 from neuralsurv.service.model_watch import ModelWatch
 from service.small_service import ask, client, write
 from small_cohort import quick_default, small_cohort

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.service import application
-from neuralsurv.service.answers import Deadline
+from neuralsurv.service.deadline import Deadline
 from neuralsurv.service.model_watch import ModelWatch
 from neuralsurv.service.request_parsing import Limits
 from service.small_service import PERSON, ask, client, model, refused, table, write

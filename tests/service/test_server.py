@@ -228,7 +228,7 @@ class TestLargeRequests:
 SLOW = """
 import pathlib, sys, time
 from neuralsurv.service import application, server
-server._GRACE = {grace}
+server.GRACE = {grace}
 def slow(questions, real=application.answer):
     pathlib.Path({begun!r}).touch()
     for _ in range({steps}):

@@ -299,9 +299,11 @@ class ServeOptions:
     name: Annotated[
         Texts, option("Host name under which clients call the service; may be repeated.", _SERVICE, "NAME")
     ] = ()
-    threads: Annotated[int | None, option("Predictions that run at the same time.", _SERVICE, "N", min=1, max=256)] = (
-        None
-    )
+    workers: Annotated[int, option("Processes that share the port.", _SERVICE, "N", min=1, max=64)] = 1
+    threads: Annotated[
+        int | None,
+        option("Large predictions at the same time, in each process.", _SERVICE, "N", min=1, max=256),
+    ] = None
     max_bytes: Annotated[int, option("Largest request, in bytes.", _LIMITS, "N", min=1)] = 2**20
     max_people: Annotated[int, option("Most people in a request.", _LIMITS, "N", min=1)] = 1000
     max_times: Annotated[int, option("Most times in a request.", _LIMITS, "N", min=1)] = 500

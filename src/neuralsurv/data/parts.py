@@ -7,18 +7,21 @@ sorted, split and repeated together; a `Layout` says where each part is, and ret
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
-from torch import Tensor
 
 from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 from neuralsurv.names import counted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # The name of the part if X is a single table or array.
 _ALONE = "X"
@@ -86,7 +89,7 @@ def container_of(X: Any) -> str:
     if isinstance(X, tuple) and X and all(np.ndim(part) >= 1 and hasattr(part, "shape") for part in X):
         # A tuple of plain arrays of one axis each is a matrix, row by row.
         return "tuple" if any(np.ndim(part) >= 2 for part in X) else "table"
-    return "array" if isinstance(X, np.ndarray | Tensor) and X.ndim >= 3 else "table"
+    return "array" if (isinstance(X, np.ndarray) or is_tensor(X)) and X.ndim >= 3 else "table"
 
 
 def named_parts(X: Any) -> dict[str, Any]:
@@ -111,9 +114,15 @@ def is_tabular(part: Any) -> bool:
     return array.ndim <= 2 and not holds_codes(array)
 
 
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of torch, without importing it: who has none has not needed it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
 def as_array(part: Any) -> np.ndarray:
     """Return an array or a tensor, on whatever device, as a numpy array."""
-    if isinstance(part, Tensor):
+    if is_tensor(part):
         return np.asarray(part.detach().cpu().numpy())
     return np.asarray(part)
 

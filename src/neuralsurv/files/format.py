@@ -11,9 +11,10 @@ import json
 import math
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -64,17 +65,12 @@ def write(
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Read header and finite arrays back, checking sizes, types and finiteness before anything is used."""
     source = Path(path)
-    if not source.is_file():
-        found = obstacle(source)
-        if found is not None:
-            raise StorageError(f"{str(source)!r} is {found}, not a model file.")
-        raise StorageError(f"there is no file {str(source)!r}.")
-    try:
-        header, data = _content(source)
-    except OSError as error:
-        if isinstance(error, StorageError):
-            raise
-        raise StorageError(f"{str(source)!r} could not be read: {error}.") from error
+    with _opened(source) as file:
+        header, size = _start(file, source.name)
+        # The bytes, and the arrays made from them.
+        require(2.0 * size, f"opening {source.name}", "Use a machine with more memory.")
+        file.seek(0)
+        data = file.read(size)
     claimed = header.pop(_DIGEST, None)
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -100,27 +96,46 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
     return header, {name: array.copy() for name, array in tensors.items()}
 
 
-def _content(source: Path) -> tuple[dict[str, Any], bytes]:
-    """Return the header and all bytes of a file; the header is checked before anything else is read."""
-    with source.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        start = file.read(8)
-        if len(start) < 8:
-            raise StorageError(f"{source.name} is too short to be a model file ({len(start)} bytes).")
-        (length,) = struct.unpack("<Q", start)
-        if length > min(size - 8, _LONGEST_HEADER):
-            raise StorageError(f"{source.name} is not a model file, or is cut off: its header does not fit.")
-        outer, header = _header(file.read(length), source.name)
-        stated = _stated(outer, source.name)
-        if stated != size - 8 - length:
-            raise StorageError(
-                f"{source.name} is damaged: its header announces {stated} bytes of numbers, but there are "
-                f"{size - 8 - length}."
-            )
-        # The bytes, and the arrays made from them.
-        require(2.0 * size, f"opening {source.name}", "Use a machine with more memory.")
-        file.seek(0)
-        return header, file.read(size)
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the header of a file without its arrays: enough to say that it is no model, or which columns it needs."""
+    source = Path(path)
+    with _opened(source) as file:
+        return _start(file, source.name)[0]
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[BinaryIO]:
+    """Open a file to be read, and say in a sentence why that is not possible."""
+    if not source.is_file():
+        found = obstacle(source)
+        if found is not None:
+            raise StorageError(f"{str(source)!r} is {found}, not a model file.")
+        raise StorageError(f"there is no file {str(source)!r}.")
+    try:
+        with source.open("rb") as file:
+            yield file
+    except OSError as error:
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(f"{str(source)!r} could not be read: {error}.") from error
+
+
+def _start(file: BinaryIO, name: str) -> tuple[dict[str, Any], int]:
+    """Return the header of a file and the number of its bytes, without reading the numbers."""
+    size = os.fstat(file.fileno()).st_size
+    start = file.read(8)
+    if len(start) < 8:
+        raise StorageError(f"{name} is too short to be a model file ({len(start)} bytes).")
+    (length,) = struct.unpack("<Q", start)
+    if length > min(size - 8, _LONGEST_HEADER):
+        raise StorageError(f"{name} is not a model file, or is cut off: its header does not fit.")
+    outer, header = _header(file.read(length), name)
+    stated = _stated(outer, name)
+    if stated != size - 8 - length:
+        raise StorageError(
+            f"{name} is damaged: its header announces {stated} bytes of numbers, but there are {size - 8 - length}."
+        )
+    return header, size
 
 
 def _digest(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> str:

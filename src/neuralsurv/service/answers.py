@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from neuralsurv.errors import OutOfTimeError
 from neuralsurv.prediction.prediction import Prediction
 from neuralsurv.service.covariates import outside_training, people_columns
+from neuralsurv.service.deadline import Deadline
 from neuralsurv.service.model_watch import ReadyModel
 from neuralsurv.service.schemas import ALONG_TIMES, PredictRequest
 from neuralsurv.service.warm_predictor import WarmPredictor
@@ -22,32 +20,6 @@ _SHARED = ("times", "quantities", "shares", "horizon", "level", "given")
 
 # Panels of an integral beside those between times, and steps of a curve that quantiles are read off.
 _PANELS, _STEPS = 64, 200
-
-
-@dataclass
-class Deadline:
-    """The time at which work for a request stops, by the clock of :func:`time.monotonic`."""
-
-    end: float
-
-    @classmethod
-    def after(cls, seconds: float) -> Deadline:
-        """Return the deadline a number of seconds from now."""
-        return cls(time.monotonic() + seconds)
-
-    @property
-    def left(self) -> float:
-        """Seconds that are left, 0 or more."""
-        return max(0.0, self.end - time.monotonic())
-
-    def give_up(self) -> None:
-        """Let it pass now: the client has gone, or has had another answer."""
-        self.end = -math.inf
-
-    def check(self) -> None:
-        """Raise an error if it has passed."""
-        if time.monotonic() > self.end:
-            raise OutOfTimeError("the prediction took longer than allowed; ask for fewer people, times or quantities.")
 
 
 @dataclass(frozen=True)

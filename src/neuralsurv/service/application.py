@@ -20,12 +20,13 @@ from starlette.responses import Response
 
 from neuralsurv import __version__
 from neuralsurv.errors import ColumnError, InputError, OutOfTimeError
-from neuralsurv.service.answers import Deadline, Question, answer
+from neuralsurv.service.answers import Question, answer
 from neuralsurv.service.batching import BatchingThread
+from neuralsurv.service.deadline import Deadline
 from neuralsurv.service.middleware import FAULT, Access, Middleware
 from neuralsurv.service.model_watch import ModelWatch, ReadyModel
 from neuralsurv.service.openapi import REQUEST_BODY, openapi_document
-from neuralsurv.service.prometheus_metrics import CONTENT_TYPE, PrometheusMetrics
+from neuralsurv.service.prometheus_metrics import CONTENT_TYPE, PrometheusMetrics, SharedMetrics
 from neuralsurv.service.request_parsing import Limits, check_time_range, read_request
 from neuralsurv.service.schemas import Health, ModelDescription, PredictResponse, problem, problem_responses, try_later
 
@@ -33,6 +34,8 @@ log = logging.getLogger("neuralsurv.service")
 
 # Requests of up to this many bytes are answered together, up to so many, where each is up to so many numbers.
 _FEW_BYTES, _MOST_TOGETHER, _FEW_NUMBERS = 2**14, 32, 2**22
+# Seconds between two files of metrics for other workers.
+_SHARE_EVERY = 1.0
 _PATHS = ("/predict", "/model", "/health", "/metrics", "/openapi.json", "/")
 
 
@@ -69,10 +72,12 @@ class Service:
     Requests for a few people are answered by a thread of their own, together.
     """
 
-    def __init__(self, watch: ModelWatch, limits: Limits, threads: int) -> None:
+    def __init__(
+        self, watch: ModelWatch, limits: Limits, threads: int, shared_metrics: SharedMetrics | None = None
+    ) -> None:
         self.watch = watch
         self.limits = limits
-        self.metrics = PrometheusMetrics()
+        self.metrics = PrometheusMetrics(shared_metrics)
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="predict")
         self._batches = BatchingThread(self._answer_few, _MOST_TOGETHER)
         self._working = 0
@@ -230,22 +235,25 @@ def create_app(
     threads: int = 1,
     look_every: float = 1.0,
     page: Callable[[FastAPI], tuple[str, ...]] | None = None,
+    shared_metrics: SharedMetrics | None = None,
 ) -> Middleware:
     """Return the service as an ASGI application.
 
     `look_every` is the time between two looks at the model file, in seconds; `page` adds a page to the service and
-    returns the paths that need no token.
+    returns the paths that need no token; `shared_metrics` is for one of several workers.
     """
     limits, access = limits or Limits(), access or Access()
-    service = Service(watch, limits, threads)
+    service = Service(watch, limits, threads, shared_metrics)
 
     @contextlib.asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        looking = asyncio.create_task(watch.watch(look_every, service.model_changed))
+        tasks = [asyncio.create_task(watch.watch(look_every, service.model_changed))]
+        if shared_metrics is not None:
+            tasks.append(asyncio.create_task(_share(service.metrics)))
         yield
-        looking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await looking
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         service.close()
 
     # The usual documentation pages fetch scripts from the network, which this service never does.
@@ -257,6 +265,13 @@ def create_app(
     if page is not None:
         access = Access(access.token, access.hosts, (*access.open_paths, *page(app)))
     return Middleware(app, access, limits, service.metrics, _PATHS)
+
+
+async def _share(metrics: PrometheusMetrics) -> None:
+    """Let other workers know the metrics of this one, again and again."""
+    while True:
+        await asyncio.to_thread(metrics.share)
+        await asyncio.sleep(_SHARE_EVERY)
 
 
 def _add_routes(app: FastAPI, service: Service, *, token: bool) -> None:

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from neuralsurv.names import counted
-from neuralsurv.service.answers import Deadline
+from neuralsurv.service.deadline import Deadline
 from neuralsurv.service.prometheus_metrics import PrometheusMetrics
 from neuralsurv.service.request_parsing import Limits
 from neuralsurv.service.schemas import problem, try_later

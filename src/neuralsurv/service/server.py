@@ -25,7 +25,7 @@ _RESERVE = 96
 # Seconds that a client may let pass before it sends its request, or takes more of its answer.
 _PATIENCE = 15
 # Seconds for running requests to finish at shutdown, and then for refusing those that did not.
-_GRACE = 10.0
+GRACE = 10.0
 _LAST_WORDS = 1
 _QUEUE = 2048
 _LOG_EVERY = 60.0
@@ -158,7 +158,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let running requests finish while new ones are refused; then refuse those that did not."""
         self._app.stop()
-        await self._finish(_GRACE)
+        await self._finish(GRACE)
         await super().shutdown(sockets)
         await self._finish(_LAST_WORDS)
 

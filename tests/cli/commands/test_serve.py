@@ -103,7 +103,7 @@ class TestRefused:
         assert "there is no file" in refused("serve", tmp_path / "m.neuralsurv")
 
     def test_a_limit_that_would_refuse_everything(self, path):
-        assert refused("serve", path, "--timeout", "0") == "the limit seconds=0.0 must be above 0."
+        assert refused("serve", path, "--timeout", "0") == "--timeout 0 must be above 0."
 
     @pytest.mark.parametrize("missing", ["fastapi", "orjson", "uvicorn", "prometheus_client"])
     def test_without_the_extra(self, path, monkeypatch, missing):
@@ -169,11 +169,24 @@ class TestOptions:
     def test_serve(self, served):
         run("serve", "m.neuralsurv")
         options = ["--max-people", 5, "--max-times", 6, "--max-bytes", 7, "--timeout", 8]
-        run("serve", "m.neuralsurv", *options, "--name", "a.org", "--name", "b.org", "--explorer", "--threads", 3)
+        run(
+            "serve",
+            "m.neuralsurv",
+            *options,
+            "--name",
+            "a.org",
+            "--name",
+            "b.org",
+            "--explorer",
+            "--threads",
+            3,
+            "--workers",
+            2,
+        )
         limits = {"max_people": 5, "max_times": 6, "max_bytes": 7, "timeout": 8.0}
         assert served == [
             (ServeOptions(), False),
-            (ServeOptions(name=("a.org", "b.org"), threads=3, explorer=True, **limits), False),
+            (ServeOptions(name=("a.org", "b.org"), threads=3, workers=2, explorer=True, **limits), False),
         ]
 
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import gc
 import html
 import ipaddress
-import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
 import threading
 import webbrowser
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.options import ServeOptions
 from neuralsurv.errors import InputError
+from neuralsurv.files.format import read_header
 from neuralsurv.names import counted
 
 if TYPE_CHECKING:
@@ -34,20 +35,9 @@ _SECONDS_TO_STOP = 5.0
 
 def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: Messages) -> None:
     """Serve a model until the process is stopped; `browser` opens the page of the explorer."""
-    try:
-        import fastapi  # noqa: F401
-        import orjson  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"this needs {error.name}: pip install 'neuralsurv[serve]'.") from error
-    from neuralsurv.explorer.routes import add_page
-    from neuralsurv.service.application import create_app
-    from neuralsurv.service.middleware import Access
-    from neuralsurv.service.model_watch import ModelWatch
-    from neuralsurv.service.request_parsing import Limits
-    from neuralsurv.service.server import Server, most_connections
-
+    for needed in ("fastapi", "orjson", "prometheus_client", "uvicorn"):
+        if find_spec(needed) is None:
+            raise InputError(f"this needs {needed}: pip install 'neuralsurv[serve]'.")
     token = read_token(options.token_file)
     loopback = is_loopback(options.host)
     if not loopback and token is None and not options.no_token:
@@ -55,39 +45,51 @@ def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: M
             f"--host {options.host} can be reached from other machines; set a token ({TOKEN_VARIABLE} or --token-file),"
             " or say --no-token."
         )
-    limits = Limits(
-        body_bytes=options.max_bytes, people=options.max_people, times=options.max_times, seconds=options.timeout
-    )
-    # The others are for clients that are asked to come back later, and for /health.
-    limits = replace(limits, waiting=min(limits.waiting, most_connections() // 2))
-    names = options.name or (_LOOPBACK_NAMES if loopback else None)
-    hosts = None if names is None else tuple(name.lower() for name in names)
-    watch = ModelWatch(path)
-    threads = options.threads or min(4, os.cpu_count() or 1)
-    app = create_app(
-        watch, access=Access(token, hosts), limits=limits, threads=threads, page=add_page if options.explorer else None
-    )
-    _log_to_stderr(quiet=messages.quiet)
-    messages.warn(*watch.current.model.diagnostics_.messages)
+    if not options.timeout > 0:
+        raise InputError(f"--timeout {options.timeout:g} must be above 0.")
+    read_header(path)
     with _listening(options.host, options.port) as place:
+        # Imported late: these take seconds that a mistake should not cost.
+        from neuralsurv.explorer.routes import add_page
+        from neuralsurv.service.middleware import Access
+        from neuralsurv.service.request_parsing import Limits
+        from neuralsurv.service.server import most_connections
+        from neuralsurv.service.workers import Settings, Workers, serve
+
+        limits = Limits(
+            body_bytes=options.max_bytes, people=options.max_people, times=options.max_times, seconds=options.timeout
+        )
+        # The others are for clients that are asked to come back later, and for /health.
+        limits = replace(limits, waiting=min(limits.waiting, most_connections() // 2))
+        names = options.name or (_LOOPBACK_NAMES if loopback else None)
+        hosts = None if names is None else tuple(name.lower() for name in names)
+        threads = options.threads or max(1, min(4, (os.cpu_count() or 1) // options.workers))
+        page = add_page if options.explorer else None
+        settings = Settings(path, Access(token, hosts), limits, threads, page, messages.quiet)
         address = url(options.host, place.getsockname()[1])
-        _announce(address, watch.path, options, token, limits, messages)
         ended = threading.Event()
         opening = threading.Thread(target=_open_page, args=(address, token, ended), daemon=True)
-        if browser:
-            # The socket listens already, so the page waits for the server and not the other way round.
-            opening.start()
-        # Else the objects of all the libraries are searched for garbage again and again while a large request is read.
-        gc.collect()
-        gc.freeze()
+
+        def ready(warnings: tuple[str, ...]) -> None:
+            messages.warn(*warnings)
+            _announce(address, path, options, token, limits, messages)
+            if browser:
+                # The socket listens already, so the page waits for the server and not the other way round.
+                opening.start()
+
         try:
-            Server(app).run(sockets=[place])
+            if options.workers == 1:
+                serve(settings, place, ready)
+            else:
+                with tempfile.TemporaryDirectory(prefix="neuralsurv-") as folder:
+                    told = Workers(settings, options.workers, place, Path(folder)).run(ready)
+                signal.raise_signal(told)
         except KeyboardInterrupt:
             # An interrupt is how a service is meant to end.
             messages.say("stopped")
         finally:
             ended.set()
-            if browser:
+            if opening.is_alive():
                 opening.join(_SECONDS_TO_STOP)
 
 
@@ -187,14 +189,3 @@ def _listening(host: str, port: int) -> socket.socket:
             f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port; 0 takes a free one."
         ) from error
     return place
-
-
-def _log_to_stderr(*, quiet: bool) -> None:
-    """Write what the service and uvicorn report to standard error; without lines for each request if quiet."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
-    for name, level in (("neuralsurv.service", "WARNING" if quiet else "INFO"), ("uvicorn", "WARNING")):
-        logger = logging.getLogger(name)
-        logger.handlers[:] = [handler]
-        logger.setLevel(level)
-        logger.propagate = False
