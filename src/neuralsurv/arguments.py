@@ -42,6 +42,12 @@ def positive_number(name: str, value: Any) -> float:
     return number
 
 
+def check_level(level: float) -> None:
+    """Refuse a level of intervals that is not one."""
+    if not 0 < level < 1:
+        raise InputError(f"level={level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
+
+
 def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     """Return an argument that is one of the allowed strings, or refuse it."""
     # The type first: an array would compare itself with each of the strings.

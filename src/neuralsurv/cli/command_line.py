@@ -23,11 +23,14 @@ from neuralsurv.cli.options import (
     ReportArguments,
     ServeOptions,
     StreamOptions,
+    check_folds,
+    processes,
     some_of,
     with_options,
 )
-from neuralsurv.cli.settings import Config, run_options
+from neuralsurv.cli.settings import Config, check_settings, run_options
 from neuralsurv.cli.start import BAD_INPUT, INTERRUPTED, UNEXPECTED
+from neuralsurv.cli.tables.roles import check_file, check_there
 from neuralsurv.errors import InputError, NeuralSurvError
 from neuralsurv.names import printable
 
@@ -111,6 +114,8 @@ def demo(
     rows: Annotated[int, typer.Option("--rows", help="Rows of the cohort.", min=10)] = 150,
 ) -> None:
     """Fit a small simulated cohort and draw its curves beside the truth."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{str(out)!r} is a file; name a folder.")
     from neuralsurv.cli.commands.demo import run
 
     run(out, rows)
@@ -131,13 +136,13 @@ def fit(
     Text columns become indicators, gaps are filled and marked, and columns that cannot be used are left out; the
     command says so for each.
     """
-    from neuralsurv.cli.commands import fit_stream
-    from neuralsurv.cli.commands.fit import run
-
     out = out or given.out
     if out is None:
         raise InputError("say where the model goes: --out m.neuralsurv.")
-    if streaming.stream or fit_stream.processes() > 1:
+    check_settings(given.model)
+    if streaming.stream or processes() > 1:
+        from neuralsurv.cli.commands import fit_stream
+
         fit_stream.run(given, streaming, out, force=force, messages=messages)
         return
     if streaming != StreamOptions():
@@ -145,6 +150,9 @@ def fit(
             "--method, --passes, --training-passes, --batch-size, --modes, --checkpoint and --own-rows are for "
             "rows that stream; add --stream."
         )
+    check_there(check_file(given.data))
+    from neuralsurv.cli.commands.fit import run
+
     run(given, out, write_config, force=force, messages=messages)
 
 
@@ -156,6 +164,13 @@ def evaluate(
 
     Folds hold whole subjects where --id is given. Nothing is saved but the scores.
     """
+    check_settings(given.model)
+    check_folds(options)
+    check_there(check_file(given.data))
+    from neuralsurv.cli.tables.survival_table import check_table
+
+    check_table(given.data)
+    # Imported late: it takes seconds that a mistake should not cost.
     from neuralsurv.cli.commands.evaluate import run
 
     run(given, options, out, force=force, messages=messages)
@@ -174,6 +189,7 @@ def predict(
     messages: Messages,
 ) -> None:
     """Predict for the rows of a table, with intervals, as numbers or as a picture."""
+    check_there(model, data)
     from neuralsurv.cli.commands.predict import run
 
     run(model, data, table, options, out, picture, force=force, messages=messages)
@@ -194,6 +210,7 @@ def report(
 
     The columns of the outcome are those of the fit, unless others are named.
     """
+    check_there(model, data)
     from neuralsurv.cli.commands.report import run
 
     run(model, replace(table, file=data), arguments, out, force=force, messages=messages)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from pathlib import Path
 from typing import Any
 
 from neuralsurv.cli.messages import Messages
+from neuralsurv.cli.settings import check_settings
 from neuralsurv.cli.tables.survival_table import SurvivalTable
 from neuralsurv.data.features import Encoding
-from neuralsurv.errors import InputError, MissingCodeWarning, NeuralSurvWarning
+from neuralsurv.errors import MissingCodeWarning, NeuralSurvWarning
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.model_file import load
 from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.estimator.paper import PaperNeuralSurv
-from neuralsurv.names import check_known, counted
+from neuralsurv.names import counted
 
 PRESETS: dict[str, type[NeuralSurv] | type[PaperNeuralSurv]] = {"default": NeuralSurv, "paper": PaperNeuralSurv}
 # Files above this size (in bytes) are worth a warning.
@@ -30,21 +30,10 @@ def make_estimator(given: dict[str, Any], **more: Any) -> SurvivalEstimator:
 
     The seed is 0 if not given; `more` are parameters that the command sets itself.
     """
-    preset = given.get("preset", "default")
-    if preset not in PRESETS:
-        raise InputError(f"preset {preset!r} is not known; use one of {', '.join(PRESETS)}.")
-    settings = {
-        each: [name for name in inspect.signature(PRESETS[each]).parameters if name not in _OURS] for each in PRESETS
-    }
-    for name in given:
-        others = [each for each in PRESETS if name in settings[each]]
-        if others and preset not in others:
-            raise InputError(f"{name!r} is a setting of --preset {others[0]}, and this is --preset {preset}.")
-        check_known(name, ["preset", *settings[preset]], what="setting", where="--set or [model]")
+    check_settings(given)
     values: dict[str, Any] = {"random_state": 0, **more}
     values |= {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    values.pop("preset", None)
-    return PRESETS[preset](**values)
+    return PRESETS[values.pop("preset", "default")](**values)
 
 
 def shown_parameters(model: SurvivalEstimator) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import wraps
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from neuralsurv.errors import InputError
+from neuralsurv.names import counted
 
 UNITS = ("seconds", "minutes", "hours", "days", "weeks", "months", "years")
 _COLUMNS, _DATES, _TABLE, _RUN = "Columns", "Dates", "Table", "Run"
@@ -225,6 +229,11 @@ class StreamOptions:
     ] = False
 
 
+def processes() -> int:
+    """Return how many processes torchrun has started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+
+
 @dataclass(frozen=True)
 class EvaluateOptions:
     """Options of a cross-validation."""
@@ -235,6 +244,15 @@ class EvaluateOptions:
     horizon: Annotated[
         float | None, option("Where the Brier score ends; as far as it is defined if not given.", _SCORES, "TIME")
     ] = None
+
+
+def check_folds(options: EvaluateOptions) -> None:
+    """Refuse a cross-validation that cannot be run."""
+    if options.folds < 2 or options.repeats < 1:
+        raise InputError(
+            f"{counted(options.folds, 'fold')} and {counted(options.repeats, 'repeat')} cannot be run; use at least 2 "
+            "folds and 1 repeat."
+        )
 
 
 @dataclass(frozen=True)

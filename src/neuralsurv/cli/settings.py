@@ -21,6 +21,29 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "true or false": lambda value: type(value) is bool,
     "a list of texts": lambda value: type(value) is list and set(map(type, value)) <= {str},
 }
+# The arguments of each estimator that a command can give. The estimators have them too, but take seconds to import; a
+# test holds both together.
+MODEL_SETTINGS = {
+    "default": (
+        *("hidden", "activation", "neighbourhoods", "headroom", "quadrature_points", "average", "tolerance"),
+        *("max_sweeps", "standardise", "draws", "random_state"),
+    ),
+    "paper": (
+        *(
+            "hidden",
+            "activation",
+            "rho",
+            "phi_prior",
+            "quadrature",
+            "quadrature_points",
+            "normaliser",
+            "mode",
+            "starts",
+        ),
+        *("mode_tolerance", "spread", "tolerance", "max_sweeps", "accelerate", "solver", "standardise", "draws"),
+        "random_state",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +87,18 @@ def model_settings(
             raise InputError(f"--set {text!r} is not of the form name=value, for example --set rho=0.8.")
         found[name.strip()] = _value(value.strip())
     return found
+
+
+def check_settings(given: dict[str, Any]) -> None:
+    """Refuse a preset or an argument of the estimator that does not exist."""
+    preset = given.get("preset", "default")
+    if preset not in MODEL_SETTINGS:
+        raise InputError(f"preset {preset!r} is not known; use one of {', '.join(MODEL_SETTINGS)}.")
+    for name in given:
+        others = [each for each in MODEL_SETTINGS if name in MODEL_SETTINGS[each]]
+        if others and preset not in others:
+            raise InputError(f"{name!r} is a setting of --preset {others[0]}, and this is --preset {preset}.")
+        check_known(name, ["preset", *MODEL_SETTINGS[preset]], what="setting", where="--set or [model]")
 
 
 def _widths(text: str | None) -> list[int] | None:

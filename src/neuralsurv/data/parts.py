@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import issparse
 
 from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
@@ -84,7 +83,7 @@ def is_data_frame(X: Any) -> bool:
 def container_of(X: Any) -> str:
     """Return what the covariates came in: "table", "array" (three axes or more), "tuple" or "dict"."""
     # Some sparse matrices are dicts; the table says that they are refused.
-    if isinstance(X, Mapping) and not issparse(X):
+    if isinstance(X, Mapping) and not _is_sparse(X):
         return "dict"
     if isinstance(X, tuple) and X and all(np.ndim(part) >= 1 and hasattr(part, "shape") for part in X):
         # A tuple of plain arrays of one axis each is a matrix, row by row.
@@ -115,9 +114,15 @@ def is_tabular(part: Any) -> bool:
 
 
 def is_tensor(value: Any) -> bool:
-    """Return whether a value is a tensor of torch, without importing it: who has none has not needed it."""
+    """Return whether a value is a tensor of torch, without importing torch: who has a tensor has done so."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _is_sparse(value: Any) -> bool:
+    """Return whether a value is a sparse matrix of scipy, as above."""
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(value))
 
 
 def as_array(part: Any) -> np.ndarray:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
 
-from neuralsurv.data.columns import Column
 from neuralsurv.data.features import Encoding
 from neuralsurv.errors import InputError, NeuralSurvWarning, StorageError
 from neuralsurv.estimator.base import SurvivalEstimator
@@ -20,6 +18,7 @@ from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.estimator.own_network import OwnNetwork, own_network
 from neuralsurv.estimator.paper import PaperNeuralSurv
 from neuralsurv.files.format import Arrays, Fields, read, stored_array, write
+from neuralsurv.files.stored_columns import stored_columns, stored_roles
 from neuralsurv.files.stored_posterior import posterior_parts, read_phi, read_posterior
 from neuralsurv.posterior.concerns import WARNINGS
 from neuralsurv.posterior.diagnostics import Diagnostics
@@ -32,7 +31,6 @@ _REGISTRY: dict[str, type[NeuralSurv] | type[PaperNeuralSurv]] = {
 }
 # A forged file could ask for any number of draws.
 _MOST_DRAWS = 10**6
-_MOST_AXES = 16
 # What older files do not say of their fit.
 _NEWER = ("sampling", "importance", "trust", "epochs", "modes", "kinds")
 
@@ -125,7 +123,7 @@ def load(path: str | os.PathLike[str], network: Any = None) -> SurvivalEstimator
             "truncated": training.whole("truncated"),
             "weighted_events": training.number("weighted_events"),
         },
-        roles={key: header.table("roles").text(key) for key in header.table("roles").names()},
+        roles=stored_roles(header),
         named=header.flag("named"),
         draw_seed=header.whole("draw_seed", 2**31),
     )
@@ -235,21 +233,7 @@ def _rising(tensors: Arrays, name: str, length: int | None) -> np.ndarray:
 
 
 def _encoding(header: Fields, tensors: Arrays) -> Encoding:
-    columns = []
-    for item in header.items("columns"):
-        table = Fields(item, "column")
-        kind = table.text("kind")
-        if kind not in ("number", "category", "array"):
-            raise StorageError("the model file is damaged: a column is neither number nor category nor array.")
-        described = (table.text("name"), kind, table.texts("levels"), table.flag("has_missing"))
-        # Files written before gaps could go without an indicator have one for each.
-        indicator = table.raw("gap_indicator") is None or table.flag("gap_indicator")
-        column = Column(*described, *_training_range(table), gap_indicator=indicator)
-        if len(set(column.levels)) < max(len(column.levels), 2 if kind == "category" else 0):
-            raise StorageError(
-                f"the model file is damaged: the levels of column {column.name!r} are too few, or one is repeated."
-            )
-        columns.append(replace(column, **_part(table)))
+    columns = stored_columns(header)
     # Files written before there were parts hold one table.
     container = "table" if header.raw("container") is None else header.text("container")
     parts = () if header.raw("parts") is None else header.texts("parts")
@@ -264,31 +248,9 @@ def _encoding(header: Fields, tensors: Arrays) -> Encoding:
     if not (scale > 0).all() or not columns:
         raise StorageError("the model file is damaged: 'scale' is not positive.")
     try:
-        return Encoding(tuple(columns), center, scale, header.flag("standardise"), container, parts)
+        return Encoding(columns, center, scale, header.flag("standardise"), container, parts)
     except InputError as error:
         raise StorageError(f"the model file is damaged: {error}") from error
-
-
-def _part(table: Fields) -> dict[str, Any]:
-    """Return which part of X a column belongs to, and the shape of its arrays."""
-    if table.raw("part") is None:
-        return {}
-    shape = tuple(table.items("shape"))
-    whole = len(shape) <= _MOST_AXES and all(type(size) is int and size > 0 for size in shape)
-    if not whole or math.prod(shape) > 10**7:
-        raise StorageError("the model file is damaged: the shape of a column is out of range.")
-    return {"part": table.text("part"), "shape": shape, "whole": table.flag("whole")}
-
-
-def _training_range(table: Fields) -> tuple[float | None, float | None, bool]:
-    """Return smallest and largest training value of a column and whether all were whole."""
-    # Categories have no range, and files written before ranges were stored have none at all.
-    if table.raw("low") is None and table.raw("high") is None:
-        return None, None, False
-    low, high = table.number("low"), table.number("high")
-    if not low < high:
-        raise StorageError("the model file is damaged: the training range of a column is empty.")
-    return low, high, table.flag("whole")
 
 
 def _diagnostics(table: Fields) -> Diagnostics:

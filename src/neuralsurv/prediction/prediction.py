@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from neuralsurv.arguments import check_level
 from neuralsurv.errors import InputError
 from neuralsurv.memory import require
 from neuralsurv.names import counted
@@ -311,8 +312,7 @@ class Curve:
 
 def _ends(level: float) -> tuple[float, float]:
     """Return the probabilities at the ends of the interval of a level."""
-    if not 0 < level < 1:
-        raise InputError(f"level={level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
+    check_level(level)
     return float((1 - level) / 2), float((1 + level) / 2)
 
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.options import DataSettings, StreamOptions
+from neuralsurv.cli.options import DataSettings, StreamOptions, processes
 from neuralsurv.cli.output_files import file_size, reserved
 from neuralsurv.cli.settings import Config
 from neuralsurv.cli.tables.covariate_checks import (
@@ -24,7 +24,8 @@ from neuralsurv.cli.tables.covariate_checks import (
     refuse_decimal_commas,
     row_number_columns,
 )
-from neuralsurv.cli.tables.survival_table import check_columns, option_name
+from neuralsurv.cli.tables.roles import option_name
+from neuralsurv.cli.tables.survival_table import check_columns
 from neuralsurv.errors import InputError, MissingCodeWarning, NeuralSurvWarning, ProcessLostError
 
 if TYPE_CHECKING:
@@ -38,14 +39,11 @@ _STREAMED = ("file", "time", "event", "entry", "weight", "features", "drop")
 _NUMBERS = ("passes", "training_passes", "batch_size", "modes")
 
 
-def processes() -> int:
-    """Return how many processes torchrun has started; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
-
-
 def run(given: Config, options: StreamOptions, out: Path, *, force: bool, messages: Messages) -> None:
     """Fit a model to Parquet files that are read as a stream, and save it; process 0 alone prints and writes."""
     settings, first = given.data, int(os.environ.get("RANK", "0")) == 0
+    if given.model.get("preset") == "paper":
+        raise InputError("--stream is for the default model; --preset paper needs all rows in memory.")
     with reserved(out if first else None, force=force):
         features = _features(settings, messages if first else Messages(quiet=True))
         from neuralsurv.cli.modelling import make_estimator
@@ -53,8 +51,7 @@ def run(given: Config, options: StreamOptions, out: Path, *, force: bool, messag
         from neuralsurv.estimator.neuralsurv import NeuralSurv
 
         model = make_estimator(given.model, verbose=messages.progress)
-        if not isinstance(model, NeuralSurv):
-            raise InputError("--stream is for the default model; --preset paper needs all rows in memory.")
+        assert isinstance(model, NeuralSurv)
         began = time.perf_counter()
         with _warnings_shown(messages if first else None), _stopped_by_torchrun(options.checkpoint):
             model.fit_stream(

@@ -6,14 +6,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.modelling import open_model
 from neuralsurv.cli.output_files import file_size
 from neuralsurv.data.columns import Column
+from neuralsurv.files.format import read_header
 from neuralsurv.names import printable
 
 
 def run(path: Path, *, messages: Messages) -> None:
     """Show what a model file holds."""
+    read_header(path)
+    # Imported late: the model takes seconds that a wrong name should not cost.
+    from neuralsurv.cli.modelling import open_model
+
     model = open_model(path, messages)
     summary = model.summary()
     rows = []

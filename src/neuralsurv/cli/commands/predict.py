@@ -7,23 +7,27 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from neuralsurv.arguments import check_level
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.modelling import open_model
 from neuralsurv.cli.options import DataSettings, PredictOptions
 from neuralsurv.cli.output_files import csv_text, file_size, replacing, reserved, write_table
 from neuralsurv.cli.tables.covariate_checks import code_warnings, refuse_decimal_commas, text_categories
 from neuralsurv.cli.tables.survival_table import labels, settings_of_model
 from neuralsurv.cli.tables.table_input import is_text_file, read_table, table_kind
+from neuralsurv.data.columns import Column
 from neuralsurv.errors import InputError
-from neuralsurv.estimator.base import SurvivalEstimator
+from neuralsurv.files.format import Fields, read_header
+from neuralsurv.files.stored_columns import stored_columns, stored_roles
 from neuralsurv.names import check_known, counted, printable
-from neuralsurv.prediction.plots import plot_prediction
-from neuralsurv.prediction.prediction import Prediction
+
+if TYPE_CHECKING:
+    from neuralsurv.estimator.base import SurvivalEstimator
+    from neuralsurv.prediction.prediction import Prediction
 
 QUANTITIES = ("survival", "hazard", "cumulative-hazard", "median", "quantile", "event-time", "rmst", "path")
 _ALONG_TIMES = ("survival", "hazard", "cumulative-hazard", "path")
@@ -57,8 +61,13 @@ def run(
     with reserved(out, force=force, inputs=inputs), reserved(picture, force=force, inputs=inputs):
         if out is not None:
             table_kind(out)
+        header = Fields(read_header(path), "header")
+        columns, roles = stored_columns(header), stored_roles(header)
+        frame = _labelled(_read(columns, roles, data, table, messages), roles, table.id)
+        # Imported late: the model takes seconds that a mistake in the table should not cost.
+        from neuralsurv.cli.modelling import open_model
+
         model = open_model(path, messages)
-        frame = _labelled(_read(model, data, table, messages), model, table.id)
         chosen = times is None and options.quantity in _ALONG_TIMES
         if chosen and picture is not None:
             # At time 0 a hazard may be infinite.
@@ -139,36 +148,39 @@ def _add_median(curves: pd.DataFrame, medians: Prediction, level: float) -> pd.D
     return curves.assign(**{f"median_{name}": found[own].to_numpy()[each] for name, own in columns.items()})
 
 
-def _read(model: SurvivalEstimator, file: Path, table: DataSettings, messages: Messages) -> pd.DataFrame:
+def _read(
+    columns: Sequence[Column], roles: dict[str, str], file: Path, table: DataSettings, messages: Messages
+) -> pd.DataFrame:
     """Read a table the way the model's training table was read: categories as text."""
-    names = text_categories(model.encoding_.columns)
+    names = text_categories(columns)
     notes: list[str] = []
-    if not table.missing and (missing := settings_of_model(model.columns_).missing):
+    if not table.missing and (missing := settings_of_model(roles).missing):
         notes.append(f"{', '.join(missing)} stands for a missing value, as in the fit.")
         table = replace(table, missing=missing)
     frame = read_table(file, text_columns=names, notes=notes, **table.reading)
-    for column in model.encoding_.columns:
+    for column in columns:
         check_known(column.name, list(frame.columns), what="column", where="used by the model")
         if column.name in names:
             frame[column.name] = labels(frame[column.name])
-    numbers = frame[[column.name for column in model.encoding_.columns if column.kind == "number"]]
+    numbers = frame[[column.name for column in columns if column.kind == "number"]]
     refuse_decimal_commas(numbers, text_file=is_text_file(file))
     messages.note(*notes)
     messages.warn(*code_warnings(numbers))
     return frame
 
 
-def _labelled(frame: pd.DataFrame, model: SurvivalEstimator, wanted: str | None) -> pd.DataFrame:
+def _labelled(frame: pd.DataFrame, roles: dict[str, str], wanted: str | None) -> pd.DataFrame:
     """Set the column that names people as index; else rows are numbered from 0, as in messages."""
     if wanted is not None:
         check_known(wanted, list(frame.columns), what="column", where="--id")
-    name = wanted or model.columns_.get("id")
+    name = wanted or roles.get("id")
     if name is not None and name in frame.columns:
         return frame.set_index(pd.Index(frame[name], name=name))
     return frame.rename_axis("row")
 
 
 def _check(options: PredictOptions, times: np.ndarray | None) -> None:
+    check_level(options.level)
     if options.quantity not in _ALONG_TIMES and times is not None:
         raise InputError(f"--quantity {options.quantity} does not take --times.")
     if options.given is not None and options.quantity != "survival":
@@ -219,6 +231,8 @@ def _draw(found: Prediction, path: Path, level: float, *, unit: str | None, forc
         raise InputError("a picture needs matplotlib: pip install 'neuralsurv[plot]'.") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
+
+    from neuralsurv.prediction.plots import plot_prediction
 
     people, most = len(found.index), _MOST_INTERVALS if found.columns is None else _MOST_CURVES
     if people > most:

@@ -6,12 +6,16 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+from neuralsurv.arguments import check_level
+from neuralsurv.cli.commands.predict import parse_times
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.options import DataSettings, ReportArguments
 from neuralsurv.cli.output_files import file_size, reserved, write_text
 from neuralsurv.cli.tables.covariate_checks import code_warnings, text_categories
 from neuralsurv.cli.tables.survival_table import SurvivalTable, labels, read_survival_table, settings_of_model
 from neuralsurv.errors import InputError
+from neuralsurv.files.format import Fields, read_header
+from neuralsurv.files.stored_columns import stored_columns, stored_roles
 from neuralsurv.names import check_known
 from neuralsurv.progress import bar
 
@@ -22,27 +26,30 @@ def run(
     """Write a report on the cohort of a table; columns that are not given are those of the fit."""
     if arguments.rows < 10:
         raise InputError(f"--rows {arguments.rows} is too few for a report; use at least 10.")
+    check_level(arguments.level)
+    times = tuple(parse_times(arguments.times).tolist()) if arguments.times else ()
+    people = _rows(arguments.people)
     with reserved(out, force=force, inputs=(path, table.file)):
+        header = Fields(read_header(path), "header")
+        columns = stored_columns(header)
+        file = table.file.name if table.file else ""
+        if table.time is None and table.start_date is None:
+            table = table.over(settings_of_model(stored_roles(header)))
+        names = [column.name for column in columns]
+        texts = tuple(text_categories(columns))
+        cohort = read_survival_table(replace(table, categorical=texts), needed=names)
+        cohort.show_notes(messages)
+        for name in names:
+            check_known(name, list(cohort.frame.columns), what="column", where="used by the model")
+        messages.warn(*code_warnings(cohort.frame[names]))
+        # Imported late: the model takes seconds that a mistake in the table should not cost.
         from neuralsurv import __version__
-        from neuralsurv.cli.commands.predict import parse_times
         from neuralsurv.cli.modelling import open_model
         from neuralsurv.report.build import build
         from neuralsurv.report.page import render
 
         model = open_model(path, messages)
         model.set_params(verbose=False)
-        file = table.file.name if table.file else ""
-        if table.time is None and table.start_date is None:
-            table = table.over(settings_of_model(model.columns_))
-        names = [column.name for column in model.encoding_.columns]
-        texts = tuple(text_categories(model.encoding_.columns))
-        cohort = read_survival_table(replace(table, categorical=texts), needed=names)
-        cohort.show_notes(messages)
-        for name in names:
-            check_known(name, list(cohort.frame.columns), what="column", where="used by the model")
-        times = tuple(parse_times(arguments.times).tolist()) if arguments.times else ()
-        people = _rows(arguments.people)
-        messages.warn(*code_warnings(cohort.frame[names]))
         with bar("report", 5, messages.progress) as advance:
             report = build(
                 model, cohort.frame[names], cohort.outcome(), _labels(cohort), advance,

@@ -16,6 +16,7 @@ import pandas as pd
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.options import UNITS, DataSettings
 from neuralsurv.cli.tables.covariate_checks import refuse_decimal_commas, row_number_columns
+from neuralsurv.cli.tables.roles import DATE_ROLES, ROLES, check_file, option_name, outcome_columns
 from neuralsurv.cli.tables.table_input import is_text_file, read_table
 from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.outcome import Outcome
@@ -24,8 +25,6 @@ from neuralsurv.data.row_values import rows_phrase
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known, counted, listed, suggestion
 
-ROLES = ("time", "event", "entry", "weight", "id")
-_DATE_ROLES = ("start_date", "end_date", "entry_date")
 # How the columns are read, which a model file keeps as well.
 _HOW = ("unit", "date_format", "zero_times")
 _LISTS = ("event_values", "missing")
@@ -37,6 +36,8 @@ _MOST_VALUES = 6
 # With more different values than this, numbers are amounts and no codes.
 _MOST_CODES = 10
 _DAY = 86400.0
+# Files of up to this many bytes are read in a fraction of a second.
+_READ_TWICE = 2**23
 # Months and years are the mean ones of the Gregorian calendar: a year of 365.2425 days, a month a twelfth of it.
 _SECONDS = dict(zip(UNITS, (1.0, 60.0, 3600.0, _DAY, 7 * _DAY, 365.2425 * _DAY / 12, 365.2425 * _DAY), strict=True))
 
@@ -81,12 +82,10 @@ def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) ->
     Columns are checked before anything else, so that a typo is found at once. Of the covariates only the `needed` ones
     of a fitted model are checked, or all if there are none.
     """
-    if settings.file is None:
-        raise InputError("there is no data file; name one, or set file in the [data] table of the config.")
-    _check_roles(settings)
+    file = check_file(settings)
     as_text = {*settings.categorical, *([settings.event] if settings.event_values and settings.event else [])}
     notes: list[str] = []
-    frame = read_table(settings.file, text_columns=as_text, notes=notes, **settings.reading)
+    frame = read_table(file, text_columns=as_text, notes=notes, **settings.reading)
     check_columns(settings, [str(name) for name in frame.columns])
     roles = {role: getattr(settings, role) for role in ROLES if getattr(settings, role) is not None}
     frame = _selected(frame, settings)
@@ -94,7 +93,7 @@ def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) ->
     event = str(settings.event)
     texts = {event, *settings.categorical}
     looked_at = [name for name in frame if name not in texts and (not needed or name in {*needed, *roles.values()})]
-    refuse_decimal_commas(frame[looked_at], text_file=is_text_file(settings.file))
+    refuse_decimal_commas(frame[looked_at], text_file=is_text_file(file))
     if settings.start_date is not None:
         frame, roles = _with_durations(frame, settings, roles, notes)
     words = labels(frame[event])
@@ -105,15 +104,15 @@ def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) ->
             if decimal_comma(frame[name].dropna()) is not None:
                 # As text they would be refused, but --categorical says that these are not numbers.
                 frame[name] = frame[name].astype("category")
-    outcome_columns = [roles[role] for role in ROLES if role in roles]
+    of_outcome = [roles[role] for role in ROLES if role in roles]
     if settings.drop_missing_outcome:
-        complete = frame[outcome_columns].notna().all(axis=1)
+        complete = frame[of_outcome].notna().all(axis=1)
         if not complete.all():
             notes.append(f"left out {int((~complete).sum())} of {len(frame)} rows, which have no complete outcome.")
             frame = frame[complete]
         if len(frame) == 0:
             raise InputError("no row has a complete outcome; nothing is left.")
-    refuse_gaps(frame, outcome_columns)
+    refuse_gaps(frame, of_outcome)
     dates = settings.start_date is not None
     frame, note = without_zero_times(frame, roles["time"], settings.zero_times, dates=dates)
     notes += [note] if note else []
@@ -121,47 +120,27 @@ def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) ->
     return SurvivalTable(frame.reset_index(drop=True), roles, tuple(notes), read_as, settings)
 
 
+def check_table(settings: DataSettings) -> None:
+    """Refuse settings whose file or columns are not there, before anything is imported that takes long.
+
+    The columns of a large file are left to who reads it: reading it twice would take longer.
+    """
+    file = check_file(settings)
+    if not (file.is_file() and file.stat().st_size > _READ_TWICE):
+        check_columns(settings, [str(name) for name in read_table(file, **settings.reading).columns])
+
+
 def _without_row_numbers(frame: pd.DataFrame, settings: DataSettings, notes: list[str]) -> pd.DataFrame:
     """Leave out columns that do nothing but number the rows, unless they are asked for."""
-    asked = {*settings.features, *settings.categorical, *_outcome_columns(settings).values()}
+    asked = {*settings.features, *settings.categorical, *outcome_columns(settings).values()}
     found = {name: note for name, note in row_number_columns(frame).items() if name not in asked}
     notes += found.values()
     return frame.drop(columns=list(found))
 
 
-def _check_roles(settings: DataSettings) -> None:
-    if (settings.start_date is None) != (settings.end_date is None):
-        raise InputError("--start-date and --end-date belong together; give both, or --time.")
-    if settings.start_date is not None and settings.time is not None:
-        raise InputError("the time is given twice: --time, and --start-date with --end-date; give one of them.")
-    if settings.start_date is None and settings.time is None:
-        raise InputError("say which column holds the time: --time COLUMN, or --start-date and --end-date for dates.")
-    if settings.event is None:
-        raise InputError("say which column holds the event: --event COLUMN (1 for the event, 0 for censored).")
-    if settings.entry_date is not None and (settings.start_date is None or settings.entry is not None):
-        raise InputError("--entry-date goes with --start-date and --end-date, and not with --entry.")
-    if settings.start_date is None and (settings.unit is not None or settings.date_format is not None):
-        raise InputError("--unit and --date-format are for dates; name the columns with --start-date and --end-date.")
-    taken: dict[str, str] = {}
-    for role, name in _outcome_columns(settings).items():
-        if name in taken:
-            raise InputError(f"column {name!r} is given as {option_name(taken[name])} and as {option_name(role)}.")
-        taken[name] = role
-
-
-def _outcome_columns(settings: DataSettings) -> dict[str, str]:
-    """Return the columns that were given, by what they hold."""
-    return {role: name for role in (*ROLES, *_DATE_ROLES) if (name := getattr(settings, role)) is not None}
-
-
-def option_name(setting: str) -> str:
-    """Return the option of a setting of the data."""
-    return "--event-value" if setting == "event_values" else "--" + setting.replace("_", "-")
-
-
 def check_columns(settings: DataSettings, columns: list[str]) -> None:
     """Refuse settings that name a column which is not there."""
-    named = list(_outcome_columns(settings).items())
+    named = list(outcome_columns(settings).items())
     named += [(many, name) for many in ("features", "drop", "categorical") for name in getattr(settings, many)]
     for setting, name in named:
         check_known(name, columns, what="column", where=option_name(setting))
@@ -169,7 +148,7 @@ def check_columns(settings: DataSettings, columns: list[str]) -> None:
 
 def _selected(frame: pd.DataFrame, settings: DataSettings) -> pd.DataFrame:
     """Return the outcome and the covariates that were asked for."""
-    outcome = list(_outcome_columns(settings).values())
+    outcome = list(outcome_columns(settings).values())
     clash = [name for name in (*settings.features, *settings.drop, *settings.categorical) if name in outcome]
     if clash:
         raise InputError(f"column {clash[0]!r} belongs to the outcome and cannot be a covariate or be dropped.")
@@ -203,7 +182,7 @@ def _with_durations(
 def kept_roles(cohort: SurvivalTable) -> dict[str, str]:
     """Return how the outcome was read, for the model file, so that other commands read it the same way."""
     settings = cohort.settings
-    found = {role: getattr(settings, role) for role in (*_DATE_ROLES, *_HOW)}
+    found = {role: getattr(settings, role) for role in (*DATE_ROLES, *_HOW)}
     for many in _LISTS:
         if getattr(settings, many):
             found[many] = json.dumps(list(getattr(settings, many)))
@@ -212,7 +191,7 @@ def kept_roles(cohort: SurvivalTable) -> dict[str, str]:
 
 def settings_of_model(columns: dict[str, str]) -> DataSettings:
     """Return how the outcome of a model's training rows was read, from what :func:`kept_roles` put into its file."""
-    found = {role: columns[role] for role in (*ROLES, *_DATE_ROLES, *_HOW) if role in columns}
+    found = {role: columns[role] for role in (*ROLES, *DATE_ROLES, *_HOW) if role in columns}
     lists = {many: tuple(json.loads(columns[many])) for many in _LISTS if many in columns}
     settings = replace(DataSettings(), **found, **lists)  # type: ignore[arg-type]
     if settings.start_date is not None:
