@@ -262,7 +262,7 @@ def _neuralsurv(estimator: SurvivalEstimator, counts: Counter[str]) -> Curves:
             raise KeyboardInterrupt
         # The part before the figures is the same in every fold.
         counts.update({str(item.message).split(":")[0].split(";")[0] for item in caught})
-        return np.asarray(model.predict_survival(test_x, times).mean.to_numpy())
+        return np.asarray(model.predict_mean_survival(test_x, times).to_numpy())
 
     return curves
 
