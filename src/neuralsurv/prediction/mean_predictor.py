@@ -17,10 +17,11 @@ from neuralsurv.posterior.mean_curves import MeanCurves
 from neuralsurv.prediction.predictor import Predictor, check_horizon, check_times, refuse_nan
 from neuralsurv.progress import bar
 
-# People at a time, and how many take two seconds or so.
+# People at a time, and how many take about a second.
 _PEOPLE, _FEWEST_WITH_A_BAR = 1024, 5000
 
-Mean = Callable[[MeanCurves, Tensor, Tensor], Tensor]
+# From the means of a posterior and encoded rows (n, p) to values (n, k).
+Mean = Callable[[MeanCurves, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,51 +35,59 @@ class MeanPredictor:
         """Return mean survival at times, shape (n, T)."""
         if self.curves is None:
             return np.asarray(self.predictor.survival(X, times).mean.to_numpy())
-        return self._curve(X, self.predictor.scaled(check_times(times)), MeanCurves.survival, "survival").numpy()
+        scaled = self.predictor.scaled(check_times(times))
+        return self._predict(self.curves, "survival", X, lambda curves, x: curves.survival(scaled, x))
 
     def cumulative_hazard(self, X: Any, times: Any) -> np.ndarray:
         """Return the mean cumulative hazard at times, shape (n, T)."""
         if self.curves is None:
             return np.asarray(self.predictor.cumulative_hazard(X, times).mean.to_numpy())
         scaled = self.predictor.scaled(check_times(times))
-        return self._curve(X, scaled, MeanCurves.cumulative_hazard, "cumulative hazard").numpy()
+        return self._predict(self.curves, "cumulative hazard", X, lambda curves, x: curves.cumulative_hazard(scaled, x))
 
     def rmst(self, X: Any, horizon: float) -> np.ndarray:
         """Return the mean of the restricted mean survival time up to `horizon`, shape (n,)."""
         if self.curves is None:
             return np.asarray(self.predictor.rmst(X, horizon).mean.to_numpy())
         edges = self.predictor.steps(check_horizon(horizon))
-        survival = self._curve(X, edges, MeanCurves.survival, "survival")
-        # The mean over the draws of their areas is the area under the mean curve.
-        return restricted_mean(edges, -torch.log(survival)).numpy() * self.predictor.time_scale
 
-    def _curve(self, X: Any, scaled: Tensor, mean: Callable[[MeanCurves, Tensor, Tensor], Tensor], name: str) -> Tensor:
-        """Return a curve of n people; for those who lack a value, averaged over values in its place."""
-        assert self.curves is not None
+        def area(curves: MeanCurves, x: Tensor) -> Tensor:
+            # The mean of the areas under the drawn curves is the area under their mean.
+            return restricted_mean(edges, -torch.log(curves.survival(edges, x)))[:, None]
+
+        found = self._predict(self.curves, "restricted mean survival time", X, area)
+        return np.asarray(found[:, 0] * self.predictor.time_scale)
+
+    def _predict(self, curves: MeanCurves, name: str, X: Any, mean: Mean) -> np.ndarray:
+        """Return what `mean` gives for all people, block by block, shape (n, k)."""
         x = self.predictor.encode(X)
-        gaps = torch.isnan(x)
-        rows = gaps.any(1).nonzero().squeeze(1)
-        found = torch.zeros(len(x), len(scaled), dtype=torch.float64)
-        # One thread: the blocks are small enough for a cache.
-        with threads_for(0):
-            for part in people_blocks(len(x), 1, _PEOPLE):
-                found[part] = self._block(x[part], scaled, mean)
-                advance(part.stop, f"{part.stop} of {len(x)} people")
-        refuse_nan(found, name)
-        return found
-
-    def _block(self, x: Tensor, scaled: Tensor, mean: Mean) -> Tensor:
-        assert self.curves is not None
-        gaps = torch.isnan(x)
-        lacking = gaps.any(1)
-        if not lacking.any():
-            return mean(self.curves, scaled, x)
-        found = torch.zeros(len(x), len(scaled), dtype=torch.float64)
-        if not lacking.all():
-            found[~lacking] = mean(self.curves, scaled, x[~lacking])
+        shown = self.predictor.verbose if len(x) >= _FEWEST_WITH_A_BAR else False
         completions = torch.from_numpy(self.predictor.encoding.imputations())
-        for k, values in enumerate(completions):
-            share = self.curves.shares[k % len(self.curves.shares)]
-            complete = torch.where(gaps[lacking], values, x[lacking])
-            found[lacking] += mean(share, scaled, complete) / len(completions)
-        return found
+        found = []
+        # One thread: what is worked on at a time stays in a cache.
+        with threads_for(0), bar(f"predicting mean {name}", len(x), shown) as advance:
+            for part in people_blocks(len(x), 1, _PEOPLE):
+                found.append(_averaged(curves, x[part], completions, mean))
+                advance(part.stop, f"{part.stop} of {len(x)} people")
+        values = torch.cat(found)
+        refuse_nan(values, name)
+        return np.asarray(values.numpy())
+
+
+def _averaged(curves: MeanCurves, x: Tensor, completions: Tensor, mean: Mean) -> Tensor:
+    """Return the means of a block of rows (n, p); a row with gaps gets the average over its completions."""
+    gaps = torch.isnan(x)
+    lacking = gaps.any(1)
+    if not lacking.any():
+        return mean(curves, x)
+    shares = curves.shares
+    each = [
+        mean(shares[k % len(shares)], torch.where(gaps[lacking], values, x[lacking]))
+        for k, values in enumerate(completions)
+    ]
+    average = torch.stack(each).mean(0)
+    found = average.new_empty(len(x), average.shape[1])
+    found[lacking] = average
+    if not lacking.all():
+        found[~lacking] = mean(curves, x[~lacking])
+    return found
