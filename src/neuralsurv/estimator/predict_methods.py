@@ -105,7 +105,7 @@ class PredictMethods(BaseEstimator):
 
         Parameters as in :meth:`predict_survival`, whose ``.mean`` is the mean of its draws; this one is closer to the
         mean of the posterior. :meth:`predict`, :meth:`score` and the metrics of the commands use it. A model with a
-        network, also one of your own, takes the mean of the draws.
+        network, also one of your own, takes the mean of `draws` draws that are moved to have the mean of the posterior.
 
         Returns
         -------

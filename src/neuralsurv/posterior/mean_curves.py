@@ -24,10 +24,10 @@ from torch import Tensor
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.quadrature import GaussLegendre
-from neuralsurv.posterior.gaussian import Posterior, people_blocks
+from neuralsurv.posterior.gaussian import Draws, Posterior, people_blocks
 from neuralsurv.posterior.weight_covariance import weight_covariance
 
-_DRAWS = 1024
+_DRAWS = 2048
 _SEED = 0
 # Shares of the draws that take turns where a mean is itself averaged over several rows of a person.
 _SHARES = 4
@@ -157,6 +157,18 @@ def mean_curves(posterior: Posterior) -> MeanCurves | None:
     draws, coefficients = posterior.draw(_DRAWS, _SEED), coefficients_of(network)
     sample = _sample(draws.theta, draws.phi, coefficients)
     return MeanCurves(network, 1 / normaliser.value, coefficients, posterior.theta.mean, exact, **sample)
+
+
+def centred(posterior: Posterior, draws: Draws) -> Draws:
+    """Return the draws moved so that their mean is that of the posterior: a third of the error, at no cost.
+
+    Draws around several modes, each with a mean of its own, stay as they are.
+    """
+    if len(posterior.modes) > 1:
+        return draws
+    return Draws(
+        draws.theta + (posterior.theta.mean - draws.theta.mean(0)), draws.phi * (posterior.phi.mean / draws.phi.mean())
+    )
 
 
 def _sample(theta: Tensor, phi: Tensor, coefficients: tuple[Coefficient, ...]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.functionals import restricted_mean
 from neuralsurv.posterior.gaussian import people_blocks
-from neuralsurv.posterior.mean_curves import MeanCurves
+from neuralsurv.posterior.mean_curves import MeanCurves, centred
 from neuralsurv.prediction.predictor import Predictor, check_horizon, check_times, refuse_nan
 from neuralsurv.progress import bar
 
@@ -26,7 +26,7 @@ Mean = Callable[[MeanCurves, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class MeanPredictor:
-    """Predicts posterior means: from `curves` where a model has them, else from the draws of `predictor`."""
+    """Predicts posterior means: from `curves` where a model has them, else from centred draws of `predictor`."""
 
     predictor: Predictor
     curves: MeanCurves | None
@@ -34,21 +34,21 @@ class MeanPredictor:
     def survival(self, X: Any, times: Any) -> np.ndarray:
         """Return mean survival at times, shape (n, T)."""
         if self.curves is None:
-            return np.asarray(self.predictor.survival(X, times).mean.to_numpy())
+            return np.asarray(self._from_draws().survival(X, times).mean.to_numpy())
         scaled = self.predictor.scaled(check_times(times))
         return self._predict(self.curves, "survival", X, lambda curves, x: curves.survival(scaled, x))
 
     def cumulative_hazard(self, X: Any, times: Any) -> np.ndarray:
         """Return the mean cumulative hazard at times, shape (n, T)."""
         if self.curves is None:
-            return np.asarray(self.predictor.cumulative_hazard(X, times).mean.to_numpy())
+            return np.asarray(self._from_draws().cumulative_hazard(X, times).mean.to_numpy())
         scaled = self.predictor.scaled(check_times(times))
         return self._predict(self.curves, "cumulative hazard", X, lambda curves, x: curves.cumulative_hazard(scaled, x))
 
     def rmst(self, X: Any, horizon: float) -> np.ndarray:
         """Return the mean of the restricted mean survival time up to `horizon`, shape (n,)."""
         if self.curves is None:
-            return np.asarray(self.predictor.rmst(X, horizon).mean.to_numpy())
+            return np.asarray(self._from_draws().rmst(X, horizon).mean.to_numpy())
         edges = self.predictor.steps(check_horizon(horizon))
 
         def area(curves: MeanCurves, x: Tensor) -> Tensor:
@@ -57,6 +57,9 @@ class MeanPredictor:
 
         found = self._predict(self.curves, "restricted mean survival time", X, area)
         return np.asarray(found[:, 0] * self.predictor.time_scale)
+
+    def _from_draws(self) -> Predictor:
+        return replace(self.predictor, cached_draws=centred(self.predictor.posterior, self.predictor.draws()))
 
     def _predict(self, curves: MeanCurves, name: str, X: Any, mean: Mean) -> np.ndarray:
         """Return what `mean` gives for all people, block by block, shape (n, k)."""
