@@ -290,7 +290,7 @@ def _effects(report: Report) -> str:
     )
     covariates = len({effect.column for effect in report.effects})
     if covariates == MOST_COVARIATES < len(report.covariates):
-        caption += f" Only the {covariates} covariates with the largest effects are shown, of {len(report.covariates)}."
+        caption += f" Of {len(report.covariates)} covariates, the {covariates} with the largest effects are shown."
     table = _table(("covariate", "change", "effect", f"{level} interval"), rows, numbers=(2, 3))
     listed = f"<details><summary>All {len(rows)} effects as a table</summary>{table}</details>"
     return _section("effects", "Covariate effects", _figure(chart, caption), listed)
