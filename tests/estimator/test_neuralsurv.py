@@ -5,7 +5,6 @@ import inspect
 import logging
 import pickle
 import warnings
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -351,10 +350,10 @@ def test_score_takes_the_curves_at_the_time_of_each_event(fitted: NeuralSurv, mo
     def survival(t: float) -> np.ndarray:
         return np.round(np.exp(-pace * t**shape), 1)
 
-    def predicted(_: NeuralSurv, X: Any, times: np.ndarray) -> SimpleNamespace:
-        return SimpleNamespace(mean=pd.DataFrame(np.column_stack([survival(t) for t in times]), columns=times))
+    def predicted(_: NeuralSurv, X: Any, times: np.ndarray) -> pd.DataFrame:
+        return pd.DataFrame(np.column_stack([survival(t) for t in times]), columns=times)
 
-    monkeypatch.setattr(type(fitted), "predict_survival", predicted)
+    monkeypatch.setattr(type(fitted), "predict_mean_survival", predicted)
     found = fitted.score(COHORT.x.head(14), (SCORED_TIME, SCORED_EVENT))
     assert found == pytest.approx(antolini_by_brute_force(survival), rel=1e-12)
 

@@ -263,7 +263,7 @@ class PredictMethods(BaseEstimator):
             raise InputError(f"none of the {len(outcome)} rows has an event: the concordance index is not defined.")
         if len(times) > 128:
             times = times[np.linspace(0, len(times) - 1, 128).round().astype(int)]
-        survival = self._means(X).survival(X, times)
+        survival = self.predict_mean_survival(X, times).to_numpy()
         return antolini_concordance(
             outcome.time, outcome.event, survival, times, entry=outcome.entry, weight=outcome.weight
         )

@@ -387,8 +387,9 @@ def _largest(
     advance: Callable[[str], None],
 ) -> list[tuple[Column, list[Any]]]:
     """Return the covariates with the largest posterior means of an effect, in their order."""
-    # Without the shortcut for means, a few draws rank well enough.
-    means = MeanPredictor(_predictor(fitted, _RANKING_DRAWS), fitted.mean_curves)
+    # Fewer draws than for a mean that is shown rank well enough.
+    curves = fitted.mean_curves
+    means = MeanPredictor(_predictor(fitted, _RANKING_DRAWS), None if curves is None else curves.shares[0])
     sizes = []
     for place, (column, values) in enumerate(ways):
         advance(f"ranking: {place} of {len(ways)} covariates")
