@@ -84,14 +84,14 @@ class MeanCurves:
     def survival(self, times: Tensor, x: Tensor) -> Tensor:
         """Return mean survival of n people, x (n, d), at T scaled times, shape (n, T)."""
         least = torch.finfo(torch.float32).tiny
-        return self._curve(times, x, lambda drawn: -drawn.neg_().exp_().mean(1).clamp_min(least).log_()).neg_().exp_()
+        return self._curve(times, x, lambda drawn: -drawn.neg_().exp_().mean(2).clamp_min(least).log_()).neg_().exp_()
 
     def cumulative_hazard(self, times: Tensor, x: Tensor) -> Tensor:
         """Return the mean cumulative hazard of n people at T scaled times, shape (n, T)."""
-        return self._curve(times, x, lambda drawn: drawn.mean(1))
+        return self._curve(times, x, lambda drawn: drawn.mean(2))
 
     def _curve(self, times: Tensor, x: Tensor, average: Callable[[Tensor], Tensor]) -> Tensor:
-        """Interpolate what `average` makes of drawn cumulative hazards (n, S, E): a cumulative hazard (n, E)."""
+        """Interpolate what `average` makes of drawn cumulative hazards (n, E, S): a cumulative hazard (n, E)."""
         basis = self.network.basis
         # At least the training range, so that a value there does not depend on the other times.
         edges = basis.even_times(_PANELS + 1, max(1.0, float(times.max())))
@@ -104,24 +104,27 @@ class MeanCurves:
 
     def _at_edges(self, edges: Tensor, x: Tensor, average: Callable[[Tensor], Tensor]) -> Tensor:
         rule = GaussLegendre(_NODES).nodes(edges[:-1], edges[1:], 1.0)
-        functions = self._functions(rule.time)
+        # The first nodes of all panels come first, then the second ones, so that whole blocks are added up.
+        time, weight = (each.reshape(-1, _NODES).T.reshape(-1) for each in (rule.time, rule.weight))
+        mass = (self.ceiling * weight)[:, None].float()
+        functions = self._functions(time)
         features = self.network.features(x)
         designs = [each.design(features) for each in self.coefficients]
         centre = torch.stack([design @ self.mean[k.weights] for k, design in self._with(designs)], 1)
         stretch = _stretch(self._covariance(designs, self.exact), self._covariance(designs, self.sampled))
         level = (centre @ functions + self.network.offset).float()
-        shapes = (stretch.mT @ functions).float()
-        # One product from the nodes to the sums of all panels before an edge, cheaper than sums one after another.
-        panel = torch.arange(len(edges) - 1)
-        inside = panel.repeat_interleave(_NODES)[:, None] <= panel
-        sums = (inside * (self.ceiling * rule.weight)[:, None]).float()
+        shapes = (functions.T @ stretch).float()
         rows = [design.float() for design in designs]
-        found = torch.empty(len(x), len(panel), dtype=torch.float32)
-        for block in people_blocks(len(x), len(self.phi) * len(rule.time), _BLOCK_NUMBERS):
+        found = torch.empty(len(x), len(edges) - 1, dtype=torch.float32)
+        for block in people_blocks(len(x), len(self.phi) * len(time), _BLOCK_NUMBERS):
             parts = [one[block] @ other for one, other in zip(rows, self.deviations, strict=True)]
-            g = torch.baddbmm(level[block, None], torch.stack(parts, 2), shapes[block])
-            drawn = (g.sigmoid_().flatten(0, 1) @ sums).reshape(*g.shape[:2], -1)
-            found[block] = average(drawn.mul_(self.phi[:, None]))
+            g = torch.baddbmm(level[block, :, None], shapes[block], torch.stack(parts, 1))
+            drawn, second = g.sigmoid_().mul_(mass).chunk(_NODES, 1)
+            drawn += second
+            # One panel after another: torch's cumsum along an axis that is not the last takes many times as long.
+            for panel in range(1, drawn.shape[1]):
+                drawn[:, panel] += drawn[:, panel - 1]
+            found[block] = average(drawn.mul_(self.phi))
         return found
 
     def _with(self, designs: list[Tensor]) -> zip[tuple[Coefficient, Tensor]]:
