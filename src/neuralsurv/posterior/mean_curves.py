@@ -163,7 +163,7 @@ def mean_curves(posterior: Posterior) -> MeanCurves | None:
 
 
 def centred(posterior: Posterior, draws: Draws) -> Draws:
-    """Return the draws moved so that their mean is that of the posterior: a third of the error, at no cost.
+    """Return the draws moved so that their mean is that of the posterior: means over them are closer, at no cost.
 
     Draws around several modes, each with a mean of its own, stay as they are.
     """
