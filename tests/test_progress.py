@@ -55,6 +55,15 @@ def test_a_bar_shows_title_and_words_on_standard_error(capsys: pytest.CaptureFix
     assert "three sheep" in captured.err
 
 
+@pytest.mark.parametrize(("total", "said"), [(3, True), (None, False)])
+def test_the_time_left_is_shown_where_the_number_of_steps_is_known(
+    total: int | None, said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with bar("counting sheep", total, True) as advance:
+        advance(1, "one sheep")
+    assert (" left " in capsys.readouterr().err) == said
+
+
 @pytest.mark.parametrize("verbose", [True, False])
 def test_every_step_is_logged_with_or_without_a_bar(
     verbose: bool, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]

@@ -17,12 +17,12 @@ ROWS = (100, 1_000, 10_000, 100_000)
 WIDTHS = {1_000: (22, 22), 10_000: (90, 90), 100_000: (307, 307), 1_000_000: (990, 990)}
 
 
-def simulated(rows: int, seed: int = 0) -> tuple[Any, Any, Any]:
+def simulated(rows: int, seed: int = 0, columns: int = COVARIATES) -> tuple[Any, Any, Any]:
     """Return covariates, times and events of a cohort with an interaction and about a third of the rows censored."""
     import numpy as np
 
     generator = np.random.default_rng(seed)
-    x = generator.normal(size=(rows, COVARIATES))
+    x = generator.normal(size=(rows, columns))
     score = 0.8 * x[:, 0] - 0.5 * x[:, 1] * x[:, 2] + 0.3 * np.abs(x[:, 3])
     event_time = generator.weibull(1.3, rows) * np.exp(-score / 1.3)
     censoring = generator.exponential(2.0, rows)
@@ -172,6 +172,87 @@ def predict() -> dict[str, Any]:
     return found
 
 
+def metabric() -> tuple[Any, Any, Any]:
+    """Return 1,268 training rows of METABRIC, their outcomes and the covariates of 635 others."""
+    import numpy as np
+
+    from neuralsurv_bench.cohorts import load
+
+    cohort = load("METABRIC")
+    order = np.random.default_rng(0).permutation(np.flatnonzero(cohort.time > 0))
+    train, test = order[:1268], order[1268:1903]
+    return cohort.frame.iloc[train], (cohort.time[train], cohort.event[train]), cohort.frame.iloc[test]
+
+
+def predict_bands() -> dict[str, Any]:
+    """Predict survival of 635 people at 120 times from 1,000 draws, with medians and intervals, after a fit."""
+    import numpy as np
+
+    from neuralsurv import NeuralSurv
+
+    x, outcome, people = metabric()
+    model = NeuralSurv(draws=1000, random_state=0).fit(x, outcome)
+    times = np.linspace(0, outcome[0].max(), 120)
+    start = time.process_time()
+    model.predict_survival(people, times).mean  # noqa: B018 - it is computed when asked for
+    mean = time.process_time() - start
+
+    def work() -> dict[str, Any]:
+        model.predict_survival(people, times).arrays()
+        return {"mean_of_draws_processor_seconds": mean}
+
+    return timed(work)
+
+
+def predict_risk() -> dict[str, Any]:
+    """Predict the risk of 10,000 people, after a fit to METABRIC."""
+    from neuralsurv import NeuralSurv
+
+    x, outcome, people = metabric()
+    model = NeuralSurv(random_state=0).fit(x, outcome)
+    many = people.sample(10_000, replace=True, random_state=0)
+    return timed(lambda: {"people": len(model.predict(many))})
+
+
+def predict_risk_forest(low_memory: bool) -> dict[str, Any]:
+    """Predict the same with scikit-survival's forest of 500 trees."""
+    from sksurv.ensemble import RandomSurvivalForest
+    from sksurv.util import Surv
+
+    x, (duration, event), people = metabric()
+    forest = RandomSurvivalForest(500, low_memory=low_memory, n_jobs=-1, random_state=0)
+    forest.fit(x.to_numpy(), Surv.from_arrays(event.astype(bool), duration))
+    many = people.sample(10_000, replace=True, random_state=0).to_numpy()
+    return timed(lambda: {"people": len(forest.predict(many))})
+
+
+def command(name: str, rows: int, columns: int) -> dict[str, Any]:
+    """Run ``neuralsurv evaluate`` or ``neuralsurv report`` on a table; imports count, the fit before a report not."""
+    import tempfile
+    from pathlib import Path
+
+    import pandas as pd
+
+    x, duration, event = simulated(rows, columns=columns)
+    frame = pd.DataFrame(x.round(4), columns=[f"x{k}" for k in range(columns)])
+    frame = frame.assign(time=duration.round(5) + 1e-5, event=event.astype(int))
+    outcome = ("--time", "time", "--event", "event")
+    with tempfile.TemporaryDirectory() as folder:
+        table, model, page = (str(Path(folder) / file) for file in ("rows.csv", "model.neuralsurv", "report.html"))
+        frame.to_csv(table, index=False)
+        program = (sys.executable, "-m", "neuralsurv")
+        arguments = {"evaluate": ("evaluate", table, *outcome), "report": ("report", model, table, "--out", page)}
+        if name == "report":
+            subprocess.run([*program, "fit", table, *outcome, "--out", model], check=True, capture_output=True)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found = timed(lambda: {"code": subprocess.run([*program, *arguments[name]], capture_output=True).returncode})
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if found["code"]:
+        raise RuntimeError(f"neuralsurv {name} failed with code {found['code']}")
+    spent = sum(getattr(after, field) - getattr(before, field) for field in ("ru_utime", "ru_stime"))
+    return {**found, "processor_seconds": spent, "peak_mib": after.ru_maxrss / 1024}
+
+
 def import_seconds(what: str) -> float:
     """Return the median time of a fresh interpreter that imports something, less that of one that does nothing."""
 
@@ -238,4 +319,13 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     **{f"weights {m}": (lambda m=m: fit_weights(m)) for m in WIDTHS},
     "predict": predict,
     "imports": imports,
+    "bands": predict_bands,
+    "risk": predict_risk,
+    "risk forest": lambda: predict_risk_forest(low_memory=False),
+    "risk forest, low memory": lambda: predict_risk_forest(low_memory=True),
+    "report": lambda: command("report", 400, 18),
+    "evaluate": lambda: command("evaluate", 400, 18),
+    "wide report": lambda: command("report", 60, 80),
 }
+# Cases that are also run with an earlier source of the package, given by --rival-src.
+AGAINST_EARLIER = ("bands", "risk", "report", "evaluate")

@@ -2,6 +2,7 @@
 
     python benchmarks/speed/speed.py            every row of the table, in turn (some twenty minutes on two idle cores)
     python benchmarks/speed/speed.py colon      one row
+    python benchmarks/speed/speed.py report evaluate --rival-src DIR    the same with a checkout of an earlier commit
 
 Every measurement is a process of its own, so that its peak memory is its own; the sides of a ratio take turns. Results
 go to `results.jsonl` beside this file, and `docs/benchmarks/speed.md` is rewritten from the latest of each.
@@ -21,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from cases import CASES
+from cases import AGAINST_EARLIER, CASES
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.jsonl"
@@ -31,24 +32,36 @@ ROUNDS = {
     **dict.fromkeys(("colon paper", "colon default", "colon DeepSurv"), 3),
     **dict.fromkeys(("support paper", "support default", "support CoxTime"), 2),
 }
+EARLIER = ", earlier"
 
 
-def run(names: list[str]) -> None:
-    """Measure cases, each in a fresh process, and store them."""
+def run(names: list[str], rival: Path | None) -> None:
+    """Measure cases, each in a fresh process, and store them; those of an earlier source after their own."""
+    if rival is not None:
+        names = [each for name in names for each in (name, name + EARLIER) if each in CASES or name in AGAINST_EARLIER]
     for turn in range(max(ROUNDS.values())):
         for name in names:
             if turn < ROUNDS.get(name, 1):
+                source = rival if name.endswith(EARLIER) else HERE.parents[1]
                 output = subprocess.run(
-                    [sys.executable, __file__, "--one", name],
+                    [sys.executable, __file__, "--one", name.removesuffix(EARLIER)],
                     check=True,
                     stdout=subprocess.PIPE,
                     text=True,
                     encoding="utf-8",
+                    env={**os.environ, "PYTHONPATH": str(source / "src")},
                 ).stdout
-                record = {"case": name, **json.loads(output.splitlines()[-1]), **environment()}
+                record = {"case": name, "commit": commit(source), **json.loads(output.splitlines()[-1])}
+                record |= environment()
                 with RESULTS.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(record) + "\n")
                 print(name, {key: record[key] for key in ("seconds", "peak_mib") if key in record}, flush=True)
+
+
+def commit(source: Path) -> str:
+    """Return the commit of a checkout; with a plus if it was changed since."""
+    described = ["git", "-C", str(source), "describe", "--always", "--exclude=*", "--dirty=+"]
+    return subprocess.run(described, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def environment() -> dict[str, Any]:
@@ -116,6 +129,31 @@ def write_table() -> None:
             f"product {record['product_processor_seconds']:.0f} s, ratio "
             f"{record['processor_seconds'] / record['product_processor_seconds']:.1f} | at most 3 |"
         )
+    for name, words, limit in (
+        ("bands", "survival of 635 people × 120 times × 1,000 draws, METABRIC, with intervals", "1/10"),
+        ("risk", "risk of 10,000 people", ""),
+        ("report", "`report` on 400 rows × 18 columns", "1/6"),
+        ("evaluate", "`evaluate` on 400 rows × 18 columns", "1/6"),
+    ):
+        if name in found and name + EARLIER in found:
+            ours, theirs = seconds(name), seconds(name + EARLIER)
+            earlier = found[name + EARLIER][-1]["commit"]
+            must = f"at most {limit}" if limit else ""
+            lines.append(
+                f"| {words}: now, at {earlier} | {ours:.2f} s, {theirs:.2f} s, ratio 1/{theirs / ours:.1f} | {must} |"
+            )
+    for forest in ("risk forest", "risk forest, low memory"):
+        if "risk" in found and forest in found:
+            ours, theirs = seconds("risk", "seconds"), seconds(forest, "seconds")
+            words = forest.replace("risk forest", "scikit-survival's forest of 500 trees")
+            must = "at most 1" if forest == "risk forest" else ""
+            lines.append(
+                f"| risk of 10,000 people: ours, {words} | {ours:.2f} s, {theirs:.2f} s, ratio {ours / theirs:.2f} "
+                f"(processor time {seconds('risk'):.2f} s, {seconds(forest):.2f} s, ratio "
+                f"{seconds('risk') / seconds(forest):.2f}) | {must} |"
+            )
+    if "wide report" in found:
+        lines.append(f"| `report` on 60 rows × 80 columns | {seconds('wide report'):.1f} s | ends |")
     if "imports" in found:
         parts = found["imports"][-1]["seconds"]
         base = parts["torch"]
@@ -137,13 +175,14 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("case", nargs="*", help="beginning of the names of cases; all if none is given")
+    parser.add_argument("--rival-src", type=Path, help="a checkout of an earlier commit, to compare with")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         print(json.dumps(CASES[arguments.one]()))
         return
     chosen = [name for name in CASES if not arguments.case or name.startswith(tuple(arguments.case))]
-    run(chosen)
+    run(chosen, arguments.rival_src)
     write_table()
     print(TABLE.read_text(encoding="utf-8"))
 

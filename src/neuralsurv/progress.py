@@ -32,10 +32,14 @@ def bar(title: str, total: int | None, verbose: bool | str | int) -> Iterator[Ad
         yield log
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[words]}"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+    # Where the number of steps is known, also the time that is left.
+    clocks = (
+        (TimeElapsedColumn(),) if total is None else (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    )
+    with Progress(*columns, *clocks, console=Console(stderr=True)) as progress:
         task = progress.add_task(title, total=total, words="")
 
         def advance(done: int, words: str) -> None:

@@ -5,7 +5,6 @@ import inspect
 import logging
 import pickle
 import warnings
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -309,7 +308,8 @@ def test_a_fitted_model_can_be_pickled(fitted: NeuralSurv) -> None:
 def test_predict_is_a_risk(fitted: NeuralSurv) -> None:
     risk = fitted.predict(COHORT.x)
     last = COHORT.time.max()
-    assert risk == pytest.approx(1 - fitted.predict_rmst(COHORT.x, last).mean.to_numpy() / last, rel=1e-12)
+    many = copy.copy(fitted).set_params(draws=4000).predict_rmst(COHORT.x, last)
+    assert risk == pytest.approx(1 - many.mean.to_numpy() / last, abs=0.02)
     assert risk.shape == (40,)
     assert ((risk > 0) & (risk < 1)).all()
     # Age is what kills in this cohort, and the order of the risks is the reverse of that of the curves.
@@ -339,7 +339,7 @@ def antolini_by_brute_force(survival: Any) -> float:
 
 def test_score_is_antolinis_concordance_by_brute_force(fitted: NeuralSurv) -> None:
     x = COHORT.x.head(14)
-    expected = antolini_by_brute_force(lambda t: fitted.predict_survival(x, [t]).mean.to_numpy()[:, 0])
+    expected = antolini_by_brute_force(lambda t: fitted.predict_mean_survival(x, [t]).to_numpy()[:, 0])
     assert fitted.score(x, (SCORED_TIME, SCORED_EVENT)) == pytest.approx(expected, rel=1e-12)
 
 
@@ -351,10 +351,10 @@ def test_score_takes_the_curves_at_the_time_of_each_event(fitted: NeuralSurv, mo
     def survival(t: float) -> np.ndarray:
         return np.round(np.exp(-pace * t**shape), 1)
 
-    def predicted(_: NeuralSurv, X: Any, times: np.ndarray) -> SimpleNamespace:
-        return SimpleNamespace(mean=pd.DataFrame(np.column_stack([survival(t) for t in times]), columns=times))
+    def predicted(_: NeuralSurv, X: Any, times: np.ndarray) -> pd.DataFrame:
+        return pd.DataFrame(np.column_stack([survival(t) for t in times]), columns=times)
 
-    monkeypatch.setattr(type(fitted), "predict_survival", predicted)
+    monkeypatch.setattr(type(fitted), "predict_mean_survival", predicted)
     found = fitted.score(COHORT.x.head(14), (SCORED_TIME, SCORED_EVENT))
     assert found == pytest.approx(antolini_by_brute_force(survival), rel=1e-12)
 

@@ -374,7 +374,7 @@ def test_elbo_of_the_estimator(model, ax):
 def test_calibration_of_the_estimator(model, cohort, ax):
     X, y = cohort
     assert model.plot_calibration(X, y, 15, groups=4, ax=ax) is ax
-    predicted = model.predict_survival(X, [15]).mean.to_numpy()[:, 0]
+    predicted = model.predict_mean_survival(X, [15]).to_numpy()[:, 0]
     rows = np.argsort(predicted, kind="stable")[:15]
     observed, _, _ = kaplan_meier(Outcome.from_any(y).select(rows), 15)
     np.testing.assert_allclose(line(ax.lines[1]), [[predicted[rows].mean(), observed]])

@@ -28,6 +28,12 @@ def model() -> NeuralSurv:
     return quick_model(hidden=(2,), mode_tolerance=1e-8).fit(frame, outcome)
 
 
+@cache
+def default_model() -> NeuralSurv:
+    frame, outcome = cohort()
+    return NeuralSurv(draws=40, verbose=False, random_state=0).fit(frame, outcome)
+
+
 def make(**choices) -> Report:
     frame, outcome = cohort()
     labels = [f"row {k}" for k in range(len(frame))]

@@ -9,6 +9,7 @@ from lifelines import KaplanMeierFitter
 
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
+from neuralsurv.report import build as build_module
 from neuralsurv.report.build import (
     build,
     choose_people,
@@ -18,7 +19,7 @@ from neuralsurv.report.build import (
     unusual_values,
 )
 from neuralsurv.report.caveats import caveats, same_as_training
-from report.small_report import EVIL, cohort, make, model, report
+from report.small_report import EVIL, cohort, default_model, make, model, report
 
 
 def test_kaplan_meier_with_its_interval():
@@ -74,6 +75,18 @@ def test_effects_are_differences_of_joint_draws():
     expected = np.quantile(gap.draws.mean(axis=1), [0.1, 0.5, 0.9])
     effect = found["stage", "III → II"]
     assert (effect.lower, effect.median, effect.upper) == pytest.approx(tuple(expected))
+
+
+@pytest.mark.parametrize("make_model", [model, default_model])
+def test_only_the_largest_effects_get_intervals(make_model, monkeypatch):
+    frame, _ = cohort()
+    every = covariate_effects(make_model(), frame, 1.0, 0.9)
+    monkeypatch.setattr(build_module, "MOST_COVARIATES", 1)
+    said = []
+    largest = covariate_effects(make_model(), frame, 1.0, 0.9, said.append)
+    assert largest == [effect for effect in every if effect.column == every[0].column]
+    assert said[0] == "ranking: 0 of 4 covariates"
+    assert said[-1] == "effects: 0 of 1 covariates"
 
 
 def test_a_number_with_few_values_and_one_that_does_not_vary():

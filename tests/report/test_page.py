@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from neuralsurv.report import page as page_module
 from neuralsurv.report.page import render
 from report.small_report import EVIL, report
 
@@ -123,3 +124,10 @@ def test_groups_without_rows():
     empty = replace(group, table=group.table[:0])
     shown = render(replace(report(), accuracy=replace(report().accuracy, groups=(empty,))), [])
     assert "No row is followed up to" in shown
+
+
+def test_the_caption_says_that_only_the_largest_effects_are_shown(monkeypatch):
+    assert "largest effects are shown" not in render(report(), [])
+    monkeypatch.setattr(page_module, "MOST_COVARIATES", 1)
+    one = replace(report(), effects=report().effects[:1])
+    assert f"Of {len(report().covariates)} covariates, the 1 with the largest effects are shown." in render(one, [])

@@ -54,7 +54,7 @@ class PlotMethods(PredictMethods):
             Where to draw.
         """
         outcome = Outcome.from_any(y)
-        predicted = self.predict_survival(X, [time]).mean.to_numpy()[:, 0]
+        predicted = self.predict_mean_survival(X, [time]).to_numpy()[:, 0]
         require_rows(len(predicted), "y", len(outcome))
         return plots.plot_calibration(predicted, outcome, time, groups, ax=ax)
 

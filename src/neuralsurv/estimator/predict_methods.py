@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,8 +22,9 @@ from neuralsurv.names import check_known
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.fitted import Fitted
 from neuralsurv.posterior.gaussian import Posterior
+from neuralsurv.prediction.mean_predictor import MeanPredictor
 from neuralsurv.prediction.prediction import Curve, Prediction
-from neuralsurv.prediction.predictor import Predictor
+from neuralsurv.prediction.predictor import Predictor, check_times
 
 
 def _part(name: str) -> Any:
@@ -76,6 +78,11 @@ class PredictMethods(BaseEstimator):
                 )
         return Predictor.from_fitted(self.fitted_, int(self.draws), self.verbose)
 
+    def _means(self, X: Any) -> MeanPredictor:
+        """Return the predictor of posterior means without bands, after the same checks."""
+        predictor = self._predictor(X)
+        return MeanPredictor(predictor, self.fitted_.mean_curves)
+
     def predict_survival(self, X: Any, times: Any) -> Prediction:
         """Predict survival curves.
 
@@ -92,6 +99,31 @@ class PredictMethods(BaseEstimator):
             With ``.mean``, ``.median``, ``.interval(0.9)``, ``.draws``, ``.to_frame()``, ``.plot()``.
         """
         return self._predictor(X).survival(X, times)
+
+    def predict_mean_survival(self, X: Any, times: Any) -> pd.DataFrame:
+        """Predict the posterior mean of survival, without bands and many times faster than with them.
+
+        Parameters as in :meth:`predict_survival`, whose ``.mean`` is the mean of its draws; this one is closer to the
+        mean of the posterior. :meth:`predict`, :meth:`score` and the metrics of the commands use it. A model with a
+        network, also one of your own, takes the mean of `draws` draws that are moved to have the mean of the posterior.
+
+        Returns
+        -------
+        DataFrame of shape (n, T)
+            One row for each person, one column for each time.
+
+        Examples
+        --------
+        >>> from neuralsurv import NeuralSurv
+        >>> from neuralsurv.data.simulate import lognormal_cohort
+        >>> cohort = lognormal_cohort(40, seed=1)
+        >>> model = NeuralSurv(random_state=0).fit(cohort.x, cohort.y)
+        >>> mean, draws = model.predict_mean_survival(cohort.x, [10, 20]), model.predict_survival(cohort.x, [10, 20])
+        >>> bool((mean - draws.mean).abs().max(axis=None) < 0.02)
+        True
+        """
+        values = self._means(X).survival(X, times)
+        return pd.DataFrame(values, index=as_frame(X).index, columns=pd.Index(check_times(times), name="time"))
 
     def predict_cumulative_hazard(self, X: Any, times: Any) -> Prediction:
         """Predict cumulative hazards; parameters and return value as in :meth:`predict_survival`."""
@@ -202,8 +234,8 @@ class PredictMethods(BaseEstimator):
         It is 1 minus the restricted mean survival time divided by that time, so that people are ranked by how long they
         are expected to go without the event, also where hazards cross.
         """
-        predictor = self._predictor(X)
-        return np.asarray(1 - predictor.rmst(X, self.time_scale_).mean.to_numpy() / self.time_scale_)
+        means = self._means(X)
+        return np.asarray(1 - means.rmst(X, self.time_scale_) / self.time_scale_)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return Antolini's concordance index of the posterior mean curves: 0.5 is chance, 1 is perfect.
@@ -231,7 +263,7 @@ class PredictMethods(BaseEstimator):
             raise InputError(f"none of the {len(outcome)} rows has an event: the concordance index is not defined.")
         if len(times) > 128:
             times = times[np.linspace(0, len(times) - 1, 128).round().astype(int)]
-        survival = self.predict_survival(X, times).mean.to_numpy()
+        survival = self.predict_mean_survival(X, times).to_numpy()
         return antolini_concordance(
             outcome.time, outcome.event, survival, times, entry=outcome.entry, weight=outcome.weight
         )
@@ -246,16 +278,16 @@ class PredictMethods(BaseEstimator):
         return_array : bool
             Return the matrix of values at `unique_times_` instead.
         """
-        return self._functions(self.predict_survival, X, return_array)
+        return self._functions(MeanPredictor.survival, X, return_array)
 
     def predict_cumulative_hazard_function(self, X: Any, return_array: bool = False) -> np.ndarray:
         """Return one callable cumulative hazard for each row; see :meth:`predict_survival_function`."""
-        return self._functions(self.predict_cumulative_hazard, X, return_array)
+        return self._functions(MeanPredictor.cumulative_hazard, X, return_array)
 
     def _functions(self, predict: Any, X: Any, return_array: bool) -> np.ndarray:
-        check_is_fitted(self)
+        means = self._means(X)
         times = np.concatenate([[0.0], self.unique_times_])
-        values = predict(X, times).mean.to_numpy()
+        values = predict(means, X, times)
         if return_array:
             return np.asarray(values[:, 1:])
         curves = np.empty(len(values), dtype=object)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from neuralsurv.data.stream.survey import Survey
 from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
+from neuralsurv.posterior.mean_curves import MeanCurves, mean_curves
 
 # More unique training times than this are thinned to quantiles for the curves that scikit-survival calls.
 _MOST_TIMES = 1000
@@ -61,6 +64,15 @@ class Fitted:
     roles: dict[str, str]
     named: bool
     draw_seed: int
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields: what is computed from them is not pickled."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def mean_curves(self) -> MeanCurves | None:
+        """Posterior means of curves without many draws; None for a model that has no such shortcut."""
+        return mean_curves(self.posterior)
 
     @classmethod
     def of(

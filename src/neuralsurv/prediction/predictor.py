@@ -141,7 +141,7 @@ class Predictor:
                     # Not around the yield: the caller's own work between two blocks keeps all threads.
                     with threads_for((part.stop - part.start) * numbers):
                         values = compute(draws, x[part], part)
-                        _refuse_nan(values, name)
+                        refuse_nan(values, name)
                     yield values.numpy().reshape(self.count, part.stop - part.start, width)
                     advance(part.stop, f"{part.stop} of {len(people)} people")
 
@@ -376,7 +376,8 @@ def _reorder(values: Tensor, order: Tensor) -> Tensor:
     return values if torch.equal(order, torch.arange(len(order))) else values[:, :, order]
 
 
-def _refuse_nan(values: Tensor, name: str) -> None:
+def refuse_nan(values: Tensor, name: str) -> None:
+    """Raise NotFiniteError if any value is NaN."""
     # The sum is NaN if any value is, and costs a fraction of the work of computing the values.
     if bool(torch.isnan(values.sum())) and bool(torch.isnan(values).any()):
         raise NotFiniteError(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,9 @@ from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.metrics.kaplan_meier import KaplanMeierCurve, censoring_curve, survival_curve
+from neuralsurv.posterior.fitted import Fitted
+from neuralsurv.prediction.mean_predictor import MeanPredictor
+from neuralsurv.prediction.predictor import Predictor
 from neuralsurv.progress import Advance
 from neuralsurv.report.accuracy import Accuracy, measure
 from neuralsurv.report.caveats import caveats
@@ -22,7 +25,10 @@ from neuralsurv.report.svg import number, ticks
 
 _TIMES, _TIMES_DRAWN = 101, 81
 _MOST_AVERAGED = 40
-_MOST_DRAWS = 300
+# The ends of an interval need no more draws than these where there is one for every row or covariate; a rank fewer.
+_MOST_DRAWS, _RANKING_DRAWS = 300, 30
+# Covariates whose effects get an interval: those with the largest ones.
+MOST_COVARIATES = 15
 _MOST_LEVELS = 5
 # People from high to low expectation, by the share whom each outlives.
 _SHARES = (0.9, 0.7, 0.5, 0.3, 0.1)
@@ -144,17 +150,18 @@ def build(
     rows, seen, names = frame.iloc[kept], outcome.select(kept), [labels[k] for k in kept]
     last = float(max(end, outcome.time.max(), *chosen))
     grid = np.unique(np.concatenate([np.linspace(0, last, _TIMES), [end]]))
-    curves = model.predict_survival(rows, grid).arrays(level)
-    advance(1, "curves")
-    mean = model.predict_rmst(rows, end).arrays(level)
-    advance(2, "restricted means")
-    accuracy = measure(seen, curves["mean"], grid, chosen)
-    advance(3, "calibration and discrimination")
+    advance(0, f"curves of {len(rows)} rows")
+    curves = model.predict_mean_survival(rows, grid).to_numpy()
+    predictor = _predictor(model.fitted_, min(int(model.draws), _MOST_DRAWS))
+    inside = grid[grid <= end]
+    bands = predictor.survival(rows, inside).arrays(level)
+    advance(1, "restricted means")
+    mean = predictor.rmst(rows, end).arrays(level)
+    advance(2, "calibration and discrimination")
+    accuracy = measure(seen, curves, grid, chosen)
     averaged = rows.iloc[_thinned(len(rows), _MOST_AVERAGED, rng, ())]
-    # Every covariate takes several predictions; the ends of an interval need no more draws than these.
-    lighter = copy(model).set_params(draws=min(int(model.draws), _MOST_DRAWS))
-    effects = covariate_effects(lighter, averaged, end, level)
-    advance(4, "effects")
+    effects = covariate_effects(model, averaged, end, level, lambda words: advance(3, words))
+    advance(4, "people")
     wanted = tuple(int(np.flatnonzero(kept == place)[0]) for place in people)
     places, called = choose_people(names, mean["median"][:, 0], wanted)
     report = Report(
@@ -165,7 +172,7 @@ def build(
         covariates=describe_covariates(model.encoding_.columns, frame),
         scored=len(rows),
         times=grid,
-        mean=np.average(curves["mean"], axis=0, weights=seen.weight),
+        mean=np.average(curves, axis=0, weights=seen.weight),
         summary=model.summary().rows,
         elbo=np.asarray(model.elbo_, dtype=np.float64),
         last_training=float(model.time_scale_),
@@ -174,10 +181,10 @@ def build(
         accuracy=accuracy,
         effects=effects,
         averaged=len(averaged),
-        least_certain=_least_certain(model.encoding_.columns, rows, names, mean, curves, grid, end),
+        least_certain=_least_certain(model.encoding_.columns, rows, names, mean, bands, inside),
         warnings=caveats(model, outcome, frame, accuracy, end),
     )
-    advance(5, "people")
+    advance(5, "done")
     return report
 
 
@@ -302,20 +309,18 @@ def _least_certain(
     frame: pd.DataFrame,
     labels: list[str],
     mean: dict[str, np.ndarray],
-    curves: dict[str, np.ndarray],
+    bands: dict[str, np.ndarray],
     times: np.ndarray,
-    horizon: float,
 ) -> LeastCertain:
     width = (mean["upper"] - mean["lower"])[:, 0]
     places = np.argsort(-width, kind="stable")[:_LEAST_CERTAIN]
-    inside = times <= horizon
     return LeastCertain(
         names=[labels[place] for place in places],
         mean={name: values[places] for name, values in mean.items()},
         unusual=[unusual_values(columns, frame, int(place)) for place in places],
         typical_width=float(np.median(width)),
-        times=times[inside],
-        width=(curves["upper"] - curves["lower"])[:, inside].mean(axis=0),
+        times=times,
+        width=(bands["upper"] - bands["lower"]).mean(axis=0),
     )
 
 
@@ -338,24 +343,60 @@ def unusual_values(columns: tuple[Column, ...], frame: pd.DataFrame, place: int)
     return "; ".join(words) or "nothing stands out in a single covariate"
 
 
-def covariate_effects(model: SurvivalEstimator, people: pd.DataFrame, horizon: float, level: float) -> list[Effect]:
+def covariate_effects(
+    model: SurvivalEstimator,
+    people: pd.DataFrame,
+    horizon: float,
+    level: float,
+    advance: Callable[[str], None] = lambda words: None,
+) -> list[Effect]:
     """Return the effects on the restricted mean up to `horizon`, from joint draws, the largest first.
 
     A number goes from its lower to its upper quartile among the people; a category from the commonest level to each of
-    the next commonest. Everything else about a person stays as it is.
+    the next commonest. Everything else about a person stays as it is. Of more than `MOST_COVARIATES` covariates, those
+    with the largest posterior mean of an effect are taken. `advance` is called with a few words now and then.
     """
+    ways = [(column, _values(people[column.name], column)) for column in model.encoding_.columns]
+    ways = [(column, values) for column, values in ways if len(values) > 1]
+    if len(ways) > MOST_COVARIATES:
+        ways = _largest(model.fitted_, people, horizon, ways, advance)
+    predictor = _predictor(model.fitted_, min(int(model.draws), _MOST_DRAWS))
     found = []
-    for column in model.encoding_.columns:
-        values = _values(people[column.name], column)
-        if len(values) < 2:
-            continue
-        means = {value: _average(model, people, column, value, horizon) for value in values}
+    for place, (column, values) in enumerate(ways):
+        advance(f"effects: {place} of {len(ways)} covariates")
+        means = {value: _average(predictor, _changed(people, column, value), horizon) for value in values}
         base, shown = values[0], number if column.kind == "number" else str
         for value in values[1:]:
             gap = means[value] - means[base]
             low, middle, high = np.quantile(gap, [(1 - level) / 2, 0.5, (1 + level) / 2])
             found.append(Effect(column.name, f"{shown(base)} → {shown(value)}", float(middle), float(low), float(high)))
     return sorted(found, key=lambda effect: -abs(effect.median))
+
+
+def _predictor(fitted: Fitted, draws: int) -> Predictor:
+    """Return a predictor that draws once for all of its predictions."""
+    predictor = Predictor.from_fitted(fitted, draws)
+    return replace(predictor, cached_draws=predictor.draws())
+
+
+def _largest(
+    fitted: Fitted,
+    people: pd.DataFrame,
+    horizon: float,
+    ways: list[tuple[Column, list[Any]]],
+    advance: Callable[[str], None],
+) -> list[tuple[Column, list[Any]]]:
+    """Return the covariates with the largest posterior means of an effect, in their order."""
+    # Fewer draws than for a mean that is shown rank well enough.
+    curves = fitted.mean_curves
+    means = MeanPredictor(_predictor(fitted, _RANKING_DRAWS), None if curves is None else curves.shares[0])
+    sizes = []
+    for place, (column, values) in enumerate(ways):
+        advance(f"ranking: {place} of {len(ways)} covariates")
+        base, *others = (means.rmst(_changed(people, column, value), horizon).mean() for value in values)
+        sizes.append(max(abs(other - base) for other in others))
+    largest = np.sort(np.argsort(np.negative(sizes), kind="stable")[:MOST_COVARIATES])
+    return [ways[place] for place in largest]
 
 
 def _values(column: pd.Series, described: Column) -> list[Any]:
@@ -372,10 +413,14 @@ def _values(column: pd.Series, described: Column) -> list[Any]:
     return []
 
 
-def _average(model: SurvivalEstimator, people: pd.DataFrame, column: Column, value: Any, horizon: float) -> np.ndarray:
-    """Return the mean over people of each draw of the restricted mean, with the column set to a value."""
+def _changed(people: pd.DataFrame, column: Column, value: Any) -> pd.DataFrame:
+    """Return the people with one column set to a value."""
     if column.kind == "category" and pd.api.types.is_bool_dtype(people[column.name].dtype):
         value = value == "True"
-    changed = people.assign(**{column.name: pd.Series([value] * len(people), people.index)})
-    total = sum(block.sum(axis=1) for block in model.predict_rmst(changed, horizon).blocks())
+    return people.assign(**{column.name: pd.Series([value] * len(people), people.index)})
+
+
+def _average(predictor: Predictor, people: pd.DataFrame, horizon: float) -> np.ndarray:
+    """Return the mean over people of each draw of the restricted mean."""
+    total = sum(block.sum(axis=1) for block in predictor.rmst(people, horizon).blocks())
     return np.asarray(total / len(people)).reshape(-1)

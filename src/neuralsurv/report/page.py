@@ -10,7 +10,7 @@ import numpy as np
 
 from neuralsurv.names import counted
 from neuralsurv.report.accuracy import Groups
-from neuralsurv.report.build import Report
+from neuralsurv.report.build import MOST_COVARIATES, Report
 from neuralsurv.report.svg import SvgChart, number
 
 _BLUE, _ORANGE, _GREY = 0, 1, 6
@@ -288,6 +288,9 @@ def _effects(report: Report) -> str:
         "An interval that contains 0 leaves the direction open. These are associations in the model, not causal "
         "effects."
     )
+    covariates = len({effect.column for effect in report.effects})
+    if covariates == MOST_COVARIATES < len(report.covariates):
+        caption += f" Of {len(report.covariates)} covariates, the {covariates} with the largest effects are shown."
     table = _table(("covariate", "change", "effect", f"{level} interval"), rows, numbers=(2, 3))
     listed = f"<details><summary>All {len(rows)} effects as a table</summary>{table}</details>"
     return _section("effects", "Covariate effects", _figure(chart, caption), listed)

@@ -1,5 +1,6 @@
 """``neuralsurv evaluate``, its scores recomputed by hand."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from lifelines import KaplanMeierFitter
 from sksurv.metrics import concordance_index_censored
 
 from cli.run_command import QUICK, cohort_file, refused, run
+from neuralsurv.cli.commands import evaluate
 from neuralsurv.cli.commands.evaluate import Fold, fold_tables, make_folds
 from neuralsurv.cli.ridge_cox import fit_ridge_cox
 from neuralsurv.data.features import Encoding
@@ -91,6 +93,14 @@ def test_the_table_and_the_file(table, tmp_path, monkeypatch, found):
     expected = [score["concordance"] for score in found["scores"]]
     np.testing.assert_allclose(written["concordance"], expected)
     assert "exists already" in refused("evaluate", table, *ROLES, "--out", out)
+
+
+def test_how_long_it_will_take_is_said_after_the_first_fold(table, monkeypatch):
+    arguments = ("evaluate", table, *ROLES, "--folds", 2, *QUICK)
+    assert "all will take" not in run(*arguments).err
+    monkeypatch.setattr(evaluate, "_WORTH_A_FORECAST", 0.0)
+    assert re.search(r"note: the first of 2 folds took \d+ s; all will take about \d+ s\.", run(*arguments).err)
+    assert "all will take" not in run(*arguments, "--quiet").err
 
 
 def test_subjects_late_entry_and_rare_categories(tmp_path):

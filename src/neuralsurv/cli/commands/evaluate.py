@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +40,7 @@ from neuralsurv.metrics import (
 )
 from neuralsurv.metrics.kaplan_meier import survival_curve
 from neuralsurv.names import counted
-from neuralsurv.progress import Advance, bar
+from neuralsurv.progress import Advance, bar, wanted
 
 NEURALSURV, KAPLAN_MEIER, RIDGE_COX = "NeuralSurv", "Kaplan–Meier", "ridge Cox"
 METHODS = (NEURALSURV, RIDGE_COX, KAPLAN_MEIER)
@@ -52,6 +53,8 @@ SCORES = {
 # Curves are predicted at the times of the test rows, or at quantiles of them if there are more than this.
 _MOST_TIMES = 400
 _BRIER_TIMES = 100
+# Seconds that a user should be told of beforehand.
+_WORTH_A_FORECAST = 10.0
 Curves = Callable[[pd.DataFrame, Outcome, pd.DataFrame, np.ndarray], np.ndarray]
 
 
@@ -66,12 +69,28 @@ def run(given: Config, options: EvaluateOptions, out: Path | None, *, force: boo
         model = make_estimator(given.model, verbose=False)
         seed = model.random_state if isinstance(model.random_state, int) else 0
         folds = make_folds(outcome, cohort.subject, options.folds, options.repeats, seed)
-        with bar("evaluating", len(folds) * len(METHODS), messages.progress) as advance:
+        with bar("evaluating", len(folds) * len(METHODS), messages.progress) as shown:
+            advance = _with_forecast(shown, len(folds), messages)
             scores = compare(cohort.covariates, outcome, folds, model, options, advance)
         _remarks(scores, len(folds), messages)
         if out is not None:
             write_table(scores.folds, out, force=force)
         _show(scores, options, out, len(outcome), int(outcome.event.sum()), messages)
+
+
+def _with_forecast(advance: Advance, folds: int, messages: Messages) -> Advance:
+    """Return `advance`, which also says after the first fold how long all will take, where no bar does."""
+    if messages.quiet or wanted(messages.progress):
+        return advance
+    start = monotonic()
+
+    def forecast(done: int, words: str) -> None:
+        advance(done, words)
+        whole = (monotonic() - start) * folds
+        if done == len(METHODS) and whole > _WORTH_A_FORECAST:
+            messages.note(f"the first of {folds} folds took {whole / folds:.0f} s; all will take about {whole:.0f} s.")
+
+    return forecast
 
 
 class Fold(NamedTuple):
@@ -262,7 +281,7 @@ def _neuralsurv(estimator: SurvivalEstimator, counts: Counter[str]) -> Curves:
             raise KeyboardInterrupt
         # The part before the figures is the same in every fold.
         counts.update({str(item.message).split(":")[0].split(";")[0] for item in caught})
-        return np.asarray(model.predict_survival(test_x, times).mean.to_numpy())
+        return np.asarray(model.predict_mean_survival(test_x, times).to_numpy())
 
     return curves
 
