@@ -133,8 +133,7 @@ class SeparableSolver:
 
     def moments(self, gaussian: SubspaceGaussian) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at the solver's own rows."""
-        inverse = gaussian.inverse_factor
-        variance = self.rows.variances(inverse.T @ inverse).clamp_min(0)
+        variance = self.rows.variances(gaussian.inner_covariance).clamp_min(0)
         return self.rows.times(gaussian.inner_mean), variance + self.remainder
 
 

@@ -42,6 +42,11 @@ class SubspaceGaussian:
         inverse: Tensor = torch.linalg.solve_triangular(self.inner_factor, identity, upper=False)
         return inverse
 
+    @cached_property
+    def inner_covariance(self) -> Tensor:
+        """The covariance of z, shape (r, r)."""
+        return torch.cholesky_inverse(self.inner_factor)
+
     def variance(self, rows: Tensor) -> Tensor:
         """Return the variance of each ``rows @ theta``."""
         variance = rows.new_empty(len(rows))
@@ -61,15 +66,15 @@ class SubspaceGaussian:
     def divergence(self, precision: Tensor) -> float:
         """Return KL(N(μ, Σ) ‖ N(0, diag(precision)⁻¹))."""
         ratio = precision / self.precision
-        inverse = self.inverse_factor
+        inner = self.inner_covariance
         log_det_inner = 2 * float(self.inner_factor.diagonal().log().sum())
         if bool((ratio == 1).all()):
             # To the prior itself, only the subspace counts.
-            trace, square = float(inverse.square().sum()) - len(inverse), float(self.inner_mean.square().sum())
+            trace, square = float(inner.diagonal().sum()) - len(inner), float(self.inner_mean.square().sum())
             return 0.5 * (trace + square + log_det_inner)
         # Σ = T^-½ (I + V (L⁻ᵀL⁻¹ − I) Vᵀ) T^-½
         weighted = self.basis.T @ (ratio[:, None] * self.basis)
-        trace = float(ratio.sum()) + float((weighted * (inverse.T @ inverse)).sum()) - float(weighted.diagonal().sum())
+        trace = float(ratio.sum()) + float((weighted * inner).sum()) - float(weighted.diagonal().sum())
         square = float((precision * self.mean**2).sum())
         return 0.5 * (trace + square - len(ratio) + log_det_inner - float(ratio.log().sum()))
 

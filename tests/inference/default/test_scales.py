@@ -107,6 +107,27 @@ def test_the_search_ends_at_one_top_from_wherever_it_starts(start):
     assert search.scores[-1] == search.top.score
 
 
+@pytest.mark.parametrize("hyper_priors", [True, False])
+@pytest.mark.parametrize("hidden", [None, (3,)], ids=["linear", "with network"])
+def test_the_information_is_that_of_the_quadratic_likelihood(hidden, hyper_priors):
+    """Differences of the gradient, with the curvatures and slopes of the points held."""
+    evidence = evidence_of(hidden, hyper_priors=hyper_priors)
+    log_scales = torch.linspace(-0.7, 0.4, len(evidence.prior.groups), dtype=torch.float64)
+    setting = evidence.at(log_scales)
+
+    def gradient(place: Tensor) -> Tensor:
+        solver = evidence.solver.at(evidence.prior.multipliers(place))
+        theta = solver.solve(setting.state.curvature, setting.state.slope)
+        excess = theta.inner_mean.square() + theta.inner_covariance.diagonal() - 1
+        places = [evidence.solver.directions(group.start, group.stop) for group in evidence.prior.groups]
+        found = torch.stack([excess[place].sum() for place in places])
+        return found - hyper_priors * (place - evidence.prior.medians) / evidence.prior.spreads**2
+
+    steps = 1e-5 * torch.eye(len(log_scales), dtype=torch.float64)
+    expected = torch.stack([(gradient(log_scales - s) - gradient(log_scales + s)) / 2e-5 for s in steps])
+    torch.testing.assert_close(evidence.information(setting), expected, rtol=1e-6, atol=1e-8)
+
+
 def test_every_setting_that_is_tried_is_reported():
     evidence = evidence_of(tolerance=1e-6)
     seen: list[tuple[int, float]] = []
@@ -151,7 +172,7 @@ def test_an_interrupted_search_leaves_the_best_of_the_settings_before_it(at):
 
 
 def test_before_the_first_setting_there_is_nothing_to_keep(monkeypatch):
-    def stop(*_: object) -> Setting:
+    def stop(*_: object, **__: object) -> Setting:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Evidence, "at", stop)
@@ -192,6 +213,9 @@ class Stub:
         score = 3.0 - 0.5 * float(away @ self.precision @ away) + self.skew * float((away**3).sum())
         gradient = -self.precision @ away + 3 * self.skew * away**2
         return Setting(log_scales, score, gradient, None, None)  # type: ignore[arg-type]
+
+    def information(self, setting: Setting) -> Tensor:
+        return self.precision
 
 
 def stub(precision: Tensor, spread: float = 2.0, skew: float = 0.0) -> Stub:

@@ -5,7 +5,8 @@ Its gradient needs no further fit: whitened weights z = θ/s enter through the d
 
 .. math:: \frac{\partial\,\mathrm{ELBO}}{\partial\log s_k} = \sum_{j \in k}\left(\mathrm{E}z_j^2 - 1\right).
 
-A quasi-Newton search finds the top. Around it, a design of a centre and points on the axes of the coordinates in which
+Its second derivatives have a closed form as well, if the likelihood is taken as quadratic, and Newton's method finds
+the top. Around it, a design of a centre and points on the axes of the coordinates in which
 the log posterior is round gives settings to average over: exact for a Gaussian in its mean and covariance, corrected by
 the ratio of the two densities where the posterior is not one.
 """
@@ -26,15 +27,15 @@ from neuralsurv.model.prior import GroupedPrior
 from neuralsurv.solvers.interface import Solver
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
-# The search stops when a step gains less than this many nats; steps of a log scale are no longer than this.
+# The search stops where a step is expected to gain less than this many nats; steps of a log scale are no longer than
+# the next.
 _ENOUGH = 0.02
 _LONGEST_STEP = 1.0
 _MOST_STEPS = 30
 _SHORTEST = 0.1
-# The climb of a setting to average over stops at this gain: it changes the weight of the setting by no more.
-_CLOSE_ENOUGH = 0.05
-# Step of the differences that give the curvature at the top, in log scales.
-_DIFFERENCE = 0.1
+# The climb of a setting that is not the last stops after a step that gains less than this: the next would gain its
+# square or so, since near the top every step is one of Newton's.
+_CLOSE_ENOUGH = 0.3
 # Radius of the design, in standard deviations times the root of the number of scales; above 1, or the centre would
 # have no weight.
 _RADIUS = 1.1
@@ -154,12 +155,29 @@ class Evidence:
         return Setting(log_scales, score, gradient, state, info)
 
     def _gradient(self, theta: SubspaceGaussian) -> Tensor:
-        inverse = torch.linalg.solve_triangular(
-            theta.inner_factor, torch.eye(len(theta.inner_mean), dtype=theta.inner_mean.dtype), upper=False
-        )
-        excess = theta.inner_mean.square() + inverse.square().sum(0) - 1
-        parts = [excess[self.solver.directions(group.start, group.stop)] for group in self.prior.groups]
+        excess = theta.inner_mean.square() + theta.inner_covariance.diagonal() - 1
+        parts = [excess[directions] for directions in self._directions()]
         return torch.stack([part.sum() for part in parts]) if parts else excess.new_zeros(0)
+
+    def _directions(self) -> list[slice | Tensor]:
+        return [self.solver.directions(group.start, group.stop) for group in self.prior.groups]
+
+    def information(self, setting: Setting) -> Tensor:
+        r"""Return minus the second derivatives of the score at a setting, shape (G, G).
+
+        The likelihood is taken as quadratic there. With mean m and covariance C of the whitened weights, and
+        :math:`m_k` and :math:`C_{kl}` their parts of groups k and l, it is
+        :math:`2\delta_{kl}(|m_k|^2 + \mathrm{tr}\,C_{kk}) - 4\,m_k^\top C_{kl}m_l - 2\,|C_{kl}|^2` without the hyper-prior.
+        """
+        theta, directions = setting.state.theta, self._directions()
+        mean, covariance = theta.inner_mean, theta.inner_covariance
+        own = torch.zeros(len(mean), len(directions), dtype=mean.dtype)
+        for group, place in enumerate(directions):
+            own[place, group] = 1.0
+        moved = own * mean[:, None]
+        squares = own.T @ (mean.square() + covariance.diagonal())
+        found = torch.diag(2 * squares) - 4 * moved.T @ covariance @ moved - 2 * own.T @ covariance.square() @ own
+        return found + torch.diag(self.prior.spreads**-2) if self.hyper_priors else found
 
 
 @dataclass(frozen=True)
@@ -183,42 +201,45 @@ class Search:
 
 def find_top(evidence: Evidence, start: Tensor, report: Report = lambda step, score: None) -> Search:
     """Search for the scales of the highest score, from `start`."""
-    current = evidence.at(start)
-    inverse_hessian = torch.diag(evidence.prior.spreads**2) / 2
+    if not len(start):
+        top = evidence.at(start)
+        return Search(top, (top.score,), interrupted=False)
+    current = evidence.at(start, enough=_CLOSE_ENOUGH)
     scores = [current.score]
     try:
-        for _ in range(_MOST_STEPS if len(start) else 0):
-            direction = inverse_hessian @ current.gradient
+        for _ in range(_MOST_STEPS):
+            axes = _axes(evidence, current)
+            direction = axes @ (axes.T @ current.gradient)
+            if float(direction @ current.gradient) / 2 < _ENOUGH:
+                break
             direction = direction * min(1.0, _LONGEST_STEP / float(direction.abs().max().clamp_min(1e-300)))
             length = 1.0
             while True:
-                following = evidence.at(current.log_scales + length * direction, current.state)
+                following = evidence.at(current.log_scales + length * direction, current.state, enough=_CLOSE_ENOUGH)
                 scores.append(max(scores[-1], following.score))
                 report(len(scores), scores[-1])
                 if following.score > current.score or length < _SHORTEST:
                     break
                 length /= 2
-            gain = following.score - current.score
-            if gain <= 0:
+            if following.score <= current.score:
                 break
-            inverse_hessian = _updated(
-                inverse_hessian, following.log_scales - current.log_scales, current.gradient - following.gradient
-            )
             current = following
-            if gain < _ENOUGH:
-                break
+        current = evidence.at(current.log_scales, current.state)
+        scores.append(max(scores[-1], current.score))
+        report(len(scores), scores[-1])
     except KeyboardInterrupt:
         return Search(current, tuple(scores), interrupted=True)
     return Search(current, tuple(scores), interrupted=False)
 
 
-def _updated(inverse_hessian: Tensor, step: Tensor, change: Tensor) -> Tensor:
-    """Return the BFGS update of an inverse Hessian; as it was where the curvature along the step is not positive."""
-    product = float(step @ change)
-    if product <= 1e-10:
-        return inverse_hessian
-    left = torch.eye(len(step), dtype=step.dtype) - torch.outer(step, change) / product
-    return left @ inverse_hessian @ left.T + torch.outer(step, step) / product
+def _axes(evidence: Evidence, setting: Setting) -> Tensor:
+    """Return the axes of the Gaussian that fits the log posterior at a setting, each a standard deviation long.
+
+    A direction in which it is flatter than the widest hyper-prior is taken as wide as that.
+    """
+    values, vectors = torch.linalg.eigh(evidence.information(setting))
+    flattest = float(evidence.prior.spreads.max()) ** -2
+    return vectors / values.clamp_min(flattest).sqrt()
 
 
 def axis_design(count: int) -> tuple[Tensor, Tensor]:
@@ -244,22 +265,9 @@ def axis_design(count: int) -> tuple[Tensor, Tensor]:
 def settings_around(
     evidence: Evidence, top: Setting, report: Report = lambda step, score: None
 ) -> tuple[list[Setting], list[float]]:
-    """Return settings to average over, and their weights.
-
-    The curvature of the log posterior at the top comes from differences of its gradient; a direction in which it is
-    flatter than the widest hyper-prior is taken as wide as that.
-    """
-    count = len(top.log_scales)
-    hessian = torch.stack(
-        [
-            (top.gradient - evidence.at(top.log_scales + shift, top.state).gradient) / _DIFFERENCE
-            for shift in _DIFFERENCE * torch.eye(count, dtype=torch.float64)
-        ]
-    )
-    values, vectors = torch.linalg.eigh((hessian + hessian.T) / 2)
-    flattest = float(evidence.prior.spreads.max()) ** -2
-    axes = vectors / values.clamp_min(flattest).sqrt()
-    points, weights = axis_design(count)
+    """Return settings to average over, and their weights."""
+    axes = _axes(evidence, top)
+    points, weights = axis_design(len(top.log_scales))
     settings, logs = [top], [math.log(float(weights[0]))]
     for number, (point, weight) in enumerate(zip(points[1:], weights[1:], strict=True), 1):
         setting = evidence.at(top.log_scales + axes @ point, top.state, enough=_CLOSE_ENOUGH)
