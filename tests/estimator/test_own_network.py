@@ -60,11 +60,11 @@ class TestTheOrigin:
     def test_g_is_measured_from_the_middle_of_the_prior(self):
         case = Case("shifted", Shifted)
         model = own_model(case).fit(case.inputs(30), outcome(30))
-        assert model.posterior_.normaliser == Constant(1 / 30)
+        assert model.posterior_.normaliser == Constant(1 / 100)
         network = model.posterior_.network
         x = torch.from_numpy(model.encoding_.transform(case.inputs(3)))
         middle = network.value(torch.zeros(network.size).double(), torch.tensor([0.1, 0.5, 1.0]).double(), x)
-        assert torch.allclose(torch.sigmoid(middle), torch.full((3,), 1 / 30).double())
+        assert torch.allclose(torch.sigmoid(middle), torch.full((3,), 1 / 100).double())
 
 
 class TestSomeWeights:

@@ -53,8 +53,12 @@ def test_without_feature_learning_curves_are_those_of_fit(cohort):
     times = [0.2, 0.5, 1.0]
     one, other = (model.predict_survival(cohort.x, times) for model in (ours, theirs))
     width = (other.interval(0.9)[1] - other.interval(0.9)[0]).to_numpy()
-    assert np.abs(one.mean.to_numpy() - other.mean.to_numpy()).max() < 0.02
-    assert (np.abs(one.mean.to_numpy() - other.mean.to_numpy()) / width).mean() < 0.1
+    apart = np.abs(one.mean.to_numpy() - other.mean.to_numpy())
+    assert apart.max() < 0.02
+    # Not where nearly nobody survives, or nearly everybody: there 400 draws say little of the mean.
+    known = width > 0.01
+    assert known.mean() > 0.5
+    assert (apart / width)[known].mean() < 0.1
     assert ours.elbo_[-1] >= theirs.elbo_[-1] - 0.05
     np.testing.assert_allclose(ours.encoding_.center, theirs.encoding_.center, rtol=1e-12)
     assert ours.time_scale_ == theirs.time_scale_

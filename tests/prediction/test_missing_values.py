@@ -285,7 +285,7 @@ def test_scale_of_a_value_with_few_events(rare, dead, shown):
     flag, died = rows < rare, (rows < dead) | (rows >= 200 + dead)
     frame = pd.DataFrame({"number": 10 - 30.0 * flag, "text": np.where(flag, "no", "yes"), "other": rows})
     scale = Encoding.fit(frame, np.ones(400), events=died.astype(float)).scale
-    expected = max(0.25 * max(1.0, 10 / shown), np.sqrt(rare / 400 * (1 - rare / 400)))
+    expected = max(0.25 * max(1.0, 10 / shown) ** 1.25, np.sqrt(rare / 400 * (1 - rare / 400)))
     np.testing.assert_allclose(scale[:2], [30 * expected, expected])
     np.testing.assert_allclose(scale[2], rows.std())
 
@@ -297,19 +297,19 @@ def test_the_scale_of_an_amount_that_is_usually_at_one_end():
     frame = pd.DataFrame({"amount": amount, "mirrored": 7 - amount, "middle": amount - (rows == 9), "common": common})
     died = (rows % 2 == 0).astype(float)
     scale = Encoding.fit(frame, np.ones(400), events=died).scale
-    # Two of the four have an event: five times a quarter of the root of their mean square.
-    np.testing.assert_allclose(scale[:2], 5 * 0.25 * np.sqrt((9 + 16 + 25 + 25) / 4))
+    # Two of the four have an event: a power of 10/2 times a quarter of the root of their mean square.
+    np.testing.assert_allclose(scale[:2], 5**1.25 * 0.25 * np.sqrt((9 + 16 + 25 + 25) / 4))
     np.testing.assert_allclose(scale[2:], frame[["middle", "common"]].std(ddof=0))
 
 
 def test_a_rare_level_says_little_of_the_others():
-    """The indicators of the frequent levels are near their means, as for a gap; its own is 1.5 spreads out."""
+    """The indicators of the frequent levels are near their means, as for a gap; its own is one spread out."""
     rows = np.arange(400)
     ward = pd.DataFrame({"ward": np.where(rows < 2, "x", np.where(rows < 150, "a", "b"))})
     encoded = Encoding.fit(ward, np.ones(400), events=np.ones(400)).transform(ward)
     a, b = 148 / 400, 250 / 400
-    other = 0.2 * np.array([-a, -b]) / np.sqrt([a * (1 - a), b * (1 - b)])
-    np.testing.assert_allclose(encoded[0], [*other, 1.5])
+    other = 0.2**1.25 * np.array([-a, -b]) / np.sqrt([a * (1 - a), b * (1 - b)])
+    np.testing.assert_allclose(encoded[0], [*other, 1.0])
     # With events enough, and without knowing of any, nothing changes.
     plain = Encoding.fit(ward, np.ones(400))
     np.testing.assert_allclose(encoded[2:, :2], plain.transform(ward)[2:, :2])

@@ -167,7 +167,8 @@ class Evidence:
 
         The likelihood is taken as quadratic there. With mean m and covariance C of the whitened weights, and
         :math:`m_k` and :math:`C_{kl}` their parts of groups k and l, it is
-        :math:`2\delta_{kl}(|m_k|^2 + \mathrm{tr}\,C_{kk}) - 4\,m_k^\top C_{kl}m_l - 2\,|C_{kl}|^2` without the hyper-prior.
+        :math:`2\delta_{kl}(|m_k|^2 + \mathrm{tr}\,C_{kk}) - 4\,m_k^\top C_{kl}m_l - 2\,|C_{kl}|^2`,
+        without the hyper-prior.
         """
         theta, directions = setting.state.theta, self._directions()
         mean, covariance = theta.inner_mean, theta.inner_covariance
@@ -239,7 +240,8 @@ def _axes(evidence: Evidence, setting: Setting) -> Tensor:
     """
     values, vectors = torch.linalg.eigh(evidence.information(setting))
     flattest = float(evidence.prior.spreads.max()) ** -2
-    return vectors / values.clamp_min(flattest).sqrt()
+    axes: Tensor = vectors / values.clamp_min(flattest).sqrt()
+    return axes
 
 
 def axis_design(count: int) -> tuple[Tensor, Tensor]:
