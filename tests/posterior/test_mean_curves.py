@@ -31,7 +31,7 @@ def streamed():
 
 def sampled():
     people = small_cohort(40)
-    model = NeuralSurv(hidden=(), average=False, verbose=False, random_state=0)
+    model = NeuralSurv(hidden=(), average=False, headroom=30.0, verbose=False, random_state=0)
     return model.fit_exact(people.x, people.y, warmup=200, chains=2)
 
 

@@ -1,7 +1,8 @@
 """Cumulative hazards of the same draws at the same times: what does not depend on people is computed once.
 
 Without a network, g is a sum of products of a function of x and a function of t. The part of every draw that depends on
-time alone is then the same for everybody, and a person adds a few numbers for each draw.
+time alone is then the same for everybody, and a person adds a few numbers for each draw. Numbers for every draw, person
+and node are in single precision, which halves the time: cumulative hazards are off by about a millionth of their size.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from neuralsurv.model.quadrature import GaussLegendre
 
 # Gauss–Legendre nodes of each panel that an integral over time is cut into.
 PANEL_NODES = 2
+# Parts of g beyond this are as good as infinite; sums of them stay finite in single precision.
+_LARGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class TimeNodes:
         first, *others = pieces.chunk(PANEL_NODES, 1)
         for other in others:
             first += other
-        sums = pieces.new_zeros(len(pieces), first.shape[1] + 1, pieces.shape[2])
+        sums = pieces.new_empty(len(pieces), first.shape[1] + 1, pieces.shape[2])
+        sums[:, 0] = 0.0
         torch.cumsum(first, 1, out=sums[:, 1:])
         return sums[:, self.which]
 
@@ -72,7 +76,8 @@ class DrawsOnTimes:
                 of_time = torch.addmm(of_time, factors[term.factor], weights.T)
         names = dict.fromkeys(term.factor for term in network.terms if term.feature is not None)
         functions = torch.cat([nodes.time.new_empty(len(nodes.time), 0), *(factors[name] for name in names)], 1)
-        return cls(network, nodes, (nodes.weight / normaliser)[:, None], functions, of_time, phi)
+        mass = (nodes.weight / normaliser)[:, None].float()
+        return cls(network, nodes, mass, _single(functions), _single(of_time), phi)
 
     @property
     def numbers(self) -> int:
@@ -92,10 +97,14 @@ class DrawsOnTimes:
 
     def cumulative_hazard(self, of_people: Tensor) -> Tensor:
         """Return the cumulative hazard, shape (S, n, T), of people with these parts of g, shape (S, n, F)."""
-        own = of_people.permute(1, 2, 0)
+        own = _single(of_people.permute(1, 2, 0))
         shared = (len(own), -1, -1)
         g = torch.baddbmm(self.of_time.expand(shared), self.functions.expand(shared), own)
-        return self.nodes.integrals(g.sigmoid_().mul_(self.mass)).mul_(self.phi).permute(2, 0, 1)
+        return self.nodes.integrals(g.sigmoid_().mul_(self.mass)).double().mul_(self.phi).permute(2, 0, 1)
+
+
+def _single(values: Tensor) -> Tensor:
+    return values.clamp(-_LARGEST, _LARGEST).float()
 
 
 def _weights(network: Additive, theta: Tensor) -> Iterator[tuple[Term, Tensor]]:
