@@ -14,6 +14,8 @@ from typing import Any
 # (16, 16) units on this many covariates are 529 weights.
 COVARIATES = 13
 ROWS = (100, 1_000, 10_000, 100_000)
+# Where curves of a fit to 100 rows are asked for.
+SMALL_TIMES = [0.05 * k for k in range(1, 21)]
 WIDTHS = {1_000: (22, 22), 10_000: (90, 90), 100_000: (307, 307), 1_000_000: (990, 990)}
 
 
@@ -102,6 +104,71 @@ def rival(name: str, variant: Any, cohort_name: str) -> dict[str, Any]:
         if len(split.test):
             fitted.survival(split.test.x, np.sort(split.test.time))
         return {}
+
+    return timed(work)
+
+
+def fit_simulated(rows: int) -> dict[str, Any]:
+    """Fit the default model on a simulated cohort."""
+    x, duration, event = simulated(rows)
+    model = estimator("default")(random_state=0)
+    return timed(lambda: described(model.fit(x, (duration, event))))
+
+
+def fit_simulated_forest(rows: int) -> dict[str, Any]:
+    """Fit scikit-survival's forest of 500 trees on the same rows, on all cores."""
+    from sksurv.ensemble import RandomSurvivalForest
+    from sksurv.util import Surv
+
+    x, duration, event = simulated(rows)
+    forest = RandomSurvivalForest(500, n_jobs=-1, random_state=0)
+    return timed(lambda: {"trees": len(forest.fit(x, Surv.from_arrays(event, duration)).estimators_)})
+
+
+def fit_simulated_coxtime(rows: int) -> dict[str, Any]:
+    """Train CoxTime on the same rows with early stopping on a fifth of them."""
+    from neuralsurv_bench.methods.interface import Rows, Settings, Split
+    from neuralsurv_bench.methods.registry import METHODS
+
+    everybody = Rows(*simulated(rows))
+    nobody = Rows(everybody.x[:0], everybody.time[:0], everybody.event[:0])
+    split = Split(everybody, nobody, nobody, tuple(f"x{k}" for k in range(COVARIATES)))
+
+    def work() -> dict[str, Any]:
+        METHODS["CoxTime"].fit(split, Settings(variant="fair"))
+        return {}
+
+    return timed(work)
+
+
+def fit_and_predict_small() -> dict[str, Any]:
+    """Fit the default model on 100 rows and predict curves of 100 others, with bands."""
+    x, duration, event = simulated(200)
+    model_class = estimator("default")
+
+    def work() -> dict[str, Any]:
+        model = model_class(random_state=0).fit(x[:100], (duration[:100], event[:100]))
+        return {"numbers": model.predict_survival(x[100:], SMALL_TIMES).to_frame().size}
+
+    return timed(work)
+
+
+def fit_and_predict_small_cox() -> dict[str, Any]:
+    """Tune the penalty of lifelines' ridge Cox model by five inner folds on the same rows, fit it and predict."""
+    import numpy as np
+    import pandas as pd
+    from lifelines import CoxPHFitter
+    from lifelines.utils import k_fold_cross_validation
+
+    x, duration, event = simulated(200)
+    frame = pd.DataFrame(x).add_prefix("x").assign(time=duration, event=event.astype(int))
+
+    def work() -> dict[str, Any]:
+        models = [CoxPHFitter(penalizer=float(penalty)) for penalty in np.geomspace(0.003, 3, 7)]
+        roles = {"duration_col": "time", "event_col": "event"}
+        scores = k_fold_cross_validation(models, frame[:100], k=5, seed=0, scoring_method="log_likelihood", **roles)
+        best = models[int(np.argmax([np.mean(score) for score in scores]))].fit(frame[:100], **roles)
+        return {"numbers": best.predict_survival_function(frame[100:], times=SMALL_TIMES).size}
 
     return timed(work)
 
@@ -235,6 +302,11 @@ def command(name: str, rows: int, columns: int) -> dict[str, Any]:
 
     x, duration, event = simulated(rows, columns=columns)
     frame = pd.DataFrame(x.round(4), columns=[f"x{k}" for k in range(columns)])
+    # Every third column is a category, and every sixth has gaps, as in tables from hospitals.
+    for place in range(2, columns, 3):
+        frame[f"x{place}"] = pd.cut(frame[f"x{place}"], [-9, -0.5, 0.5, 9], labels=["low", "middle", "high"])
+    for place in range(0, columns, 6):
+        frame[f"x{place}"] = frame[f"x{place}"].mask(frame.index % 10 == place % 10)
     frame = frame.assign(time=duration.round(5) + 1e-5, event=event.astype(int))
     outcome = ("--time", "time", "--event", "event")
     with tempfile.TemporaryDirectory() as folder:
@@ -317,6 +389,11 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "support CoxTime": fit_support_coxtime,
     **{f"rows {n}": (lambda n=n: fit_rows(n)) for n in ROWS},
     **{f"weights {m}": (lambda m=m: fit_weights(m)) for m in WIDTHS},
+    **{f"fit {n}": (lambda n=n: fit_simulated(n)) for n in (5_000, 50_000)},
+    "fit 5000 forest": lambda: fit_simulated_forest(5_000),
+    **{f"fit {n} CoxTime": (lambda n=n: fit_simulated_coxtime(n)) for n in (5_000, 50_000)},
+    "small default": fit_and_predict_small,
+    "small ridge Cox": fit_and_predict_small_cox,
     "predict": predict,
     "imports": imports,
     "bands": predict_bands,

@@ -31,6 +31,7 @@ TABLE = HERE.parents[1] / "docs" / "benchmarks" / "speed.md"
 ROUNDS = {
     **dict.fromkeys(("colon paper", "colon default", "colon DeepSurv"), 3),
     **dict.fromkeys(("support paper", "support default", "support CoxTime"), 2),
+    **dict.fromkeys(("small default", "small ridge Cox"), 3),
 }
 EARLIER = ", earlier"
 
@@ -112,6 +113,20 @@ def write_table() -> None:
                     f"{wall[0] / wall[1]:.2f} (processor time {seconds(ours):.1f} s, {seconds(theirs):.1f} s, ratio "
                     f"{seconds(ours) / seconds(theirs):.2f}) | at most 1 |"
                 )
+    pairs = [
+        (f"fit {n}", f"fit {n} {rival_name}", f"{n:,} rows: `default`, {words}")
+        for n in (5000, 50_000)
+        for rival_name, words in (("forest", "scikit-survival's forest of 500 trees"), ("CoxTime", "CoxTime"))
+    ]
+    small = "fit and curves of 100 rows: `default`, lifelines' ridge Cox tuned by five inner folds"
+    for ours, theirs, words in [*pairs, ("small default", "small ridge Cox", small)]:
+        if ours in found and theirs in found:
+            wall = [seconds(name, "seconds") for name in (ours, theirs)]
+            lines.append(
+                f"| {words} | {wall[0]:.1f} s, {wall[1]:.1f} s, ratio {wall[0] / wall[1]:.2f} (processor time "
+                f"{seconds(ours):.1f} s, {seconds(theirs):.1f} s, ratio {seconds(ours) / seconds(theirs):.2f}) | at "
+                "most 1 |"
+            )
     for kind, limit in (("rows", "4 GiB"), ("weights", "8 GiB")):
         sizes = sorted(int(name.split()[1]) for name in found if name.startswith(kind))
         if len(sizes) > 1:

@@ -110,7 +110,8 @@ class Predictor:
         size = self.posterior.network.size
         advice = "Use fewer draws=…, or a model with a smaller network."
         require(2 * 8.0 * self.count * size, f"a prediction from {self.count} draws of {size} weights", advice)
-        return self.posterior.draw(self.count, self.seed)
+        with threads_for(self.count * size):
+            return self.posterior.draw(self.count, self.seed)
 
     def predict(
         self,
@@ -135,11 +136,13 @@ class Predictor:
 
         def blocks() -> Iterator[np.ndarray]:
             draws = self.draws()
-            numbers = points * (self.posterior.network.numbers_per_point + 3 * self.count)
+            rows = points * self.posterior.network.numbers_per_point
+            numbers = rows + 3 * points * self.count
             with bar(f"predicting {name}", len(people), self.verbose if len(people) > 1000 else False) as advance:
                 for part in people_blocks(len(people), numbers):
-                    # Not around the yield: the caller's own work between two blocks keeps all threads.
-                    with threads_for((part.stop - part.start) * numbers):
+                    # A product with the rows of the Jacobian gains by several threads, numbers that fit into the cache
+                    # do not. Not around the yield: the caller's own work between two blocks keeps all threads.
+                    with threads_for((part.stop - part.start) * rows):
                         values = compute(draws, x[part], part)
                         refuse_nan(values, name)
                     yield values.numpy().reshape(self.count, part.stop - part.start, width)

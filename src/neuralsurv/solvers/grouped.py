@@ -46,6 +46,11 @@ class GroupedSolver:
         """Number of directions that are kept."""
         return self.basis.shape[1]
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers the largest matrix of a step holds: the reduced rows."""
+        return self.reduced.numel()
+
     def at(self, multipliers: Tensor) -> LowRankSolver:
         """Return the solver for scales (m,), which must be one number over each block that was reduced."""
         columns = torch.cat(

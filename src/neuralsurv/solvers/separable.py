@@ -154,6 +154,11 @@ class SeparableScales:
         """Number of directions."""
         return self.basis.shape[1]
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers the largest matrix of a step holds: features of all rows."""
+        return self.rank * max(self.rank, *(len(block) for block in self.rows.blocks), 1)
+
     def at(self, multipliers: Tensor) -> SeparableSolver:
         """Return the solver for scales (m,), which must be one number over the weights of a reduced term."""
         remainder = torch.zeros_like(self.rows.time[:, 0])

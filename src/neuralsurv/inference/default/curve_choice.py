@@ -37,6 +37,8 @@ _MOST_SHAPES = (8, 5)
 # What a combination must vary by, as a share of the first.
 _LEAST_SHARE = 1e-3
 _JITTER = 1e-8
+# Units of a covariate, at most.
+UNITS = KERNELS * _CENTRES
 # With more covariates than this, those whose curves fit best by themselves have one.
 _MOST_COVARIATES = 64
 _FEWEST_RANKS = 3

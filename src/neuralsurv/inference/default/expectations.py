@@ -27,13 +27,13 @@ from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.solvers.interface import Solved, Solver
 
 # Nodes of the expectations; the error is below 1e-7 for a standard deviation of g up to 1, and below 2e-4 up to 2.
-_NODES = 15
+NODES = 15
 # A step is halved at most this often before the ascent ends where it is.
 _HALVINGS = 12
 # Where the expected curvature of a point is negative (sigma(g) above one half), it is set to 0.
 _LEAST_CURVATURE = 0.0
 
-_POSITION, _MASS = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(_NODES))
+_POSITION, _MASS = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(NODES))
 _MASS = _MASS / _MASS.sum()
 
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from neuralsurv.data.cohort import Cohort
+from neuralsurv.inference.default.curve_choice import UNITS
+from neuralsurv.inference.default.expectations import NODES
 from neuralsurv.inference.default.footprint import require_default
 from neuralsurv.inference.default.module_training import ModuleTraining
 from neuralsurv.inference.default.scales import (
@@ -261,7 +263,8 @@ def fit_default(
     if module is not None or settings.random_network:
         network = build_network(cohort.event_time, cohort.event_weight, cohort.covariates, settings, seed, module)
     else:
-        network = place_units(cohort, settings, verbose)
+        with threads_for(len(cohort) * max(settings.neighbourhoods, UNITS * cohort.covariates)):
+            network = place_units(cohort, settings, verbose)
     require_default(cohort, settings, network, kept=_most_directions(network.size))
     # The crude rate of events; the bias of g makes up for what it misses.
     phi = float(cohort.event_weight.sum()) / cohort.exposure
@@ -276,10 +279,10 @@ def fit_default(
     some = slice(None, None, step) if step > 1 and bool(cohort.event[::step].any()) else slice(None)
     part = likelihood if step <= 1 else _likelihood(cohort.take(some), network, settings)
     first = _evidence(part, phi, prior, theta_star, settings)
-    with threads_for(len(part.points) * first.solver.rank):
+    with threads_for(_largest(first)):
         search = _search(first, prior.medians.clamp_min(_LEAST_START), verbose, "scales of the prior")
     evidence = first if part is likelihood else _evidence(likelihood, phi, prior, theta_star, settings)
-    with threads_for(len(likelihood.points) * evidence.solver.rank):
+    with threads_for(_largest(evidence)):
         if evidence is not first:
             top = evidence.at(search.top.log_scales)
             search = Search(top, (top.score,), search.interrupted)
@@ -328,6 +331,11 @@ def _likelihood(cohort: Cohort, network: Additive, settings: DefaultSettings) ->
     return AdditiveLikelihood(points, cohort.x, network, Constant(1 / settings.headroom), 1.0)
 
 
+def _largest(evidence: Evidence) -> int:
+    """Return how many numbers the largest tensor of a step of the ascent holds."""
+    return max(evidence.solver.numbers, NODES * len(evidence.likelihood.points))
+
+
 def _words(advance: Advance) -> Report:
     return lambda step, score: advance(step, f"setting {step}, score {score:.3f}")
 
@@ -344,7 +352,8 @@ def _evidence(
     points, network = likelihood.points, likelihood.network
     solver: ScaledSolver
     if network.inner is None:
-        solver = _separable(likelihood, prior.unit)
+        with threads_for(len(likelihood.x) * network.size):
+            solver = _separable(likelihood, prior.unit)
         offset = torch.full_like(points.time, network.offset)
     else:
         with threads_for(len(points) * network.size):

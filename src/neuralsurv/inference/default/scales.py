@@ -72,6 +72,10 @@ class ScaledSolver(Protocol):
     def rank(self) -> int:
         """Number of directions r."""
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers the largest matrix of a step holds."""
+
     def at(self, multipliers: Tensor) -> SettingSolver:
         """Return the solver for scales (m,)."""
 
