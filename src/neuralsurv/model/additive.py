@@ -244,31 +244,6 @@ class Additive(Network):
         place = self.origin + self._cut(theta)[2]
         return lead, self.inner.value_and_rows(place, self.basis.clock(time), x)[1]
 
-    def values_on_grid(self, thetas: Tensor, time: Tensor, x: Tensor) -> Tensor | None:
-        """Return g for S weight vectors, n rows and T times, shape (S, n, T); None with a network.
-
-        Features meet their weights once for each row, and only the few functions of time are multiplied out.
-        """
-        if self.inner is not None:
-            return None
-        features, factors = self.features(x), self.factors(time)
-        of_rows: dict[str, Tensor] = {}
-        of_time = (self.offset + thetas[:, -1:]).expand(-1, len(time))
-        start = 0
-        for term in self.terms:
-            weights = thetas[:, start : start + term.size]
-            start += term.size
-            if term.feature is None:
-                of_time = of_time + weights @ factors[term.factor].T
-            else:
-                product = weights @ features[term.feature].T
-                of_rows[term.factor] = of_rows[term.factor] + product if term.factor in of_rows else product
-        if not of_rows:
-            return of_time[:, None].expand(-1, len(x), -1).clone()
-        functions = torch.cat([factors[name] for name in of_rows], 1).T
-        stacked = torch.stack(list(of_rows.values()), 2)
-        return torch.baddbmm(of_time[:, None], stacked, functions.expand(len(thetas), -1, -1))
-
     @property
     def numbers_per_point(self) -> int:
         """How many numbers a prediction holds for each point beside its draws: next to none without a network."""

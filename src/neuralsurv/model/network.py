@@ -84,13 +84,6 @@ class Network(ABC):
         """Return Jᵀ·u, shape (m,)."""
         return self.value_and_rows(theta, time, x)[1].transposed_times(u)
 
-    def values_on_grid(self, thetas: Tensor, time: Tensor, x: Tensor) -> Tensor | None:
-        """Return g for S weight vectors (S, m), n rows (n, d) and T times, shape (S, n, T); None where g is not linear.
-
-        Where it is, that costs less than g at n·T points: see `Additive`.
-        """
-        return None
-
     @property
     def numbers_per_point(self) -> int:
         """How many numbers a prediction holds for each point beside its draws."""
