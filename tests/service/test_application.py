@@ -252,7 +252,7 @@ class TestModelAndHealth:
         age, dose, visits, stage, smoker = found["features"]
         column = model().encoding_.columns[0]
         assert age["training_range"] == {"low": column.low, "high": column.high}
-        assert (age["missing_allowed"], dose["missing_allowed"]) == (False, True)
+        assert (age["missing_in_training"], dose["missing_in_training"]) == (False, True)
         assert (age["whole"], visits["whole"]) == (False, True)
         assert (visits["typical"], stage["typical"], stage["levels"]) == (3.0, "III", ["II", "III"])
         assert smoker["levels"] == [False, True]

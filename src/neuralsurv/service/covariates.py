@@ -47,7 +47,8 @@ class Covariate:
     def described(self) -> dict[str, Any]:
         """Return it as plain data for ``/model``."""
         column = self.column
-        shared = {"name": column.name, "kind": column.kind, "missing_allowed": column.has_missing, "typical": self.sent}
+        shared = {"name": column.name, "kind": column.kind, "typical": self.sent}
+        shared["missing_in_training"] = column.has_missing
         if column.kind == "category":
             return {**shared, "levels": self.levels}
         span = None if column.low is None else {"low": column.low, "high": column.high}

@@ -129,7 +129,7 @@ class FeatureDescription(BaseModel):
 
     name: str
     kind: Literal["number", "category"]
-    missing_allowed: bool
+    missing_in_training: bool
     typical: float | str | bool
     levels: list[str | bool] | None = None
     training_range: TrainingRange | None = None

@@ -24,41 +24,39 @@ function numberField(feature, id, changed) {
   const hint = make("span", { class: "hint", id: `${id}-hint` }, known
     ? `${number(low)} to ${number(high)} in training`
     : `mean ${number(feature.mean)}; this file does not store the range`);
-  const unknown = feature.missing_allowed ? make("input", { type: "checkbox", id: `${id}-unknown` }) : null;
+  const unknown = make("input", { type: "checkbox", id: `${id}-unknown` });
 
   slider.addEventListener("input", () => {
     // The slider's ends are round numbers that may lie slightly outside the range.
     box.value = tidy(Math.min(high, Math.max(low, Number(slider.value))));
-    if (unknown) unknown.checked = false;
+    unknown.checked = false;
     // Every place on the way is meant, so the curve follows; a number that is typed is meant only when it is whole.
     changed({ gently: true });
   });
   box.addEventListener("input", () => {
     if (box.value !== "") slider.value = box.value;
-    if (unknown && box.value !== "") unknown.checked = false;
+    if (box.value !== "") unknown.checked = false;
     changed();
   });
-  unknown?.addEventListener("change", () => {
+  unknown.addEventListener("change", () => {
     if (!unknown.checked && box.value === "") set(feature.typical);
     changed();
   });
   function set(value) {
-    if (unknown) unknown.checked = value === null;
+    unknown.checked = value === null;
     if (value === null) return;
     box.value = value;
     slider.value = value;
   }
   function read() {
-    if (unknown?.checked) return { value: null };
+    if (unknown.checked) return { value: null };
     if (box.value === "") {
-      return { problem: box.validity.badInput ? "this is not a number" : unknown ? "type a number, or tick “not known”" : "a number is needed" };
+      return { problem: box.validity.badInput ? "this is not a number" : "type a number, or tick “not known”" };
     }
     return { value: Number(box.value) };
   }
   const parts = [make("div", { class: "pairing" }, slider, box)];
-  const below = make("div", { class: "below" }, hint);
-  if (unknown) below.append(make("label", { class: "tick-label" }, unknown, " not known"));
-  parts.push(below);
+  parts.push(make("div", { class: "below" }, hint, make("label", { class: "tick-label" }, unknown, " not known")));
   return { parts, set, read, inputs: [box, slider] };
 }
 
@@ -67,7 +65,7 @@ function categoryField(feature, id, changed) {
   feature.levels.forEach((level, place) => {
     list.append(make("option", { value: String(place) }, level === true ? "yes" : level === false ? "no" : level === "" ? "(empty)" : level));
   });
-  if (feature.missing_allowed) list.append(make("option", { value: NOT_KNOWN }, "not known"));
+  list.append(make("option", { value: NOT_KNOWN }, "not known"));
   list.addEventListener("change", () => changed());
   return {
     parts: [list],
