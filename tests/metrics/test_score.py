@@ -1,6 +1,5 @@
 """`NeuralSurv.score` hands weights and late entry on, and does not ask for curves at every event time."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,9 @@ class Scored(NeuralSurv):
     pace: np.ndarray
     asked: np.ndarray
 
-    def predict_survival(self, X: Any, times: Any) -> Any:
+    def predict_mean_survival(self, X: Any, times: Any) -> pd.DataFrame:
         self.asked = np.asarray(times)
-        table = np.exp(-np.outer(self.pace, self.asked))
-        return SimpleNamespace(mean=pd.DataFrame(table, columns=self.asked))
+        return pd.DataFrame(np.exp(-np.outer(self.pace, self.asked)), columns=self.asked)
 
 
 def scored(n: int) -> tuple[Scored, pd.DataFrame, np.ndarray, np.ndarray]:

@@ -169,9 +169,9 @@ def centred(posterior: Posterior, draws: Draws) -> Draws:
     """
     if len(posterior.modes) > 1:
         return draws
-    return Draws(
-        draws.theta + (posterior.theta.mean - draws.theta.mean(0)), draws.phi * (posterior.phi.mean / draws.phi.mean())
-    )
+    # A damaged file may hold numbers whose sum is infinite; those draws stay where they are.
+    shift = (posterior.theta.mean - draws.theta.mean(0)).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    return Draws(draws.theta + shift, draws.phi * (posterior.phi.mean / draws.phi.mean()))
 
 
 def _sample(theta: Tensor, phi: Tensor, coefficients: tuple[Coefficient, ...]) -> dict[str, Any]:
