@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.options import DataSettings, StreamOptions, processes
@@ -30,6 +30,7 @@ from neuralsurv.errors import InputError, MissingCodeWarning, NeuralSurvWarning,
 
 if TYPE_CHECKING:
     from neuralsurv.data.stream.batches import ParquetSource
+    from neuralsurv.estimator.neuralsurv import NeuralSurv
 
 # How pandas calls an index without a name in a file.
 _INDEX = re.compile(r"__index_level_\d+__$")
@@ -48,10 +49,9 @@ def run(given: Config, options: StreamOptions, out: Path, *, force: bool, messag
         features = _features(settings, messages if first else Messages(quiet=True))
         from neuralsurv.cli.modelling import make_estimator
         from neuralsurv.estimator.model_file import save
-        from neuralsurv.estimator.neuralsurv import NeuralSurv
 
-        model = make_estimator(given.model, verbose=messages.progress)
-        assert isinstance(model, NeuralSurv)
+        # That it is the default model was checked with the options.
+        model = cast("NeuralSurv", make_estimator(given.model, verbose=messages.progress))
         began = time.perf_counter()
         with _warnings_shown(messages if first else None), _stopped_by_torchrun(options.checkpoint):
             model.fit_stream(
