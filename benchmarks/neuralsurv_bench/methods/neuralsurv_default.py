@@ -31,7 +31,6 @@ CHANGES: dict[str, dict[str, Any]] = {
     "12 bumps of time": {"ablation": Ablation(bumps=12)},
     "headroom 10": {"headroom": 10.0},
     "headroom 30": {"headroom": 30.0},
-    "headroom 100": {"headroom": 100.0},
     "Pólya-Gamma bound": {"ablation": Ablation(curvature="polya-gamma")},
     "Fisher information": {"ablation": Ablation(curvature="fisher")},
     "scales by the bare ELBO": {"ablation": Ablation(hyper_priors=False)},
