@@ -58,7 +58,9 @@ class TestScale:
 
     def test_a_column_that_varies_only_in_rows_of_weight_zero_is_scaled_by_its_range(self):
         encoding = fit(frame(a=[100.0, 100.0, 1100.0]), [1, 2, 0])
-        assert encoding.transform(frame(a=[100.0, 1100.0, 600.0])).tolist() == [[0], [1], [0.5]]
+        assert encoding.with_gaps(frame(a=[100.0, 1100.0, 600.0])).tolist() == [[0], [1], [0.5]]
+        # Nothing can be learned from rows that were never at risk.
+        assert encoding.transform(frame(a=[100.0, 1100.0, 600.0])).tolist() == [[0], [0], [0]]
 
     def test_a_column_that_is_known_only_in_rows_of_weight_zero_is_scaled_by_its_range(self):
         X = frame(a=[np.nan, 100.0, 300.0])

@@ -16,6 +16,12 @@ LEAST_SPREAD = 0.25
 # of ten events per variable their effect cannot be learned, and the prior that shrinks it must be narrower.
 EVENTS_FOR_EFFECT = 10.0
 _NARROWING = 1.25
+# Where they have fewer than that, and less than this share of all events, nothing is learned from them at all. A prior
+# that only shrinks would not do: if five rows of 1,000 are the five earliest deaths, the evidence widens it again.
+_RARE_SHARE = 1 / 15
+# Rows from which nothing was learned lie this many scales from the usual value, so that the band of a new person like
+# them has the width of the prior.
+_DISTANCE_OF_RARE = 2.0
 # No rows count as having fewer events than this, which keeps the scale finite.
 _FEWEST_EVENTS = 0.1
 # Half of the rows, up to rounding.
@@ -79,22 +85,27 @@ def center_and_scale(
     `ends` are the smallest and the largest value, and `share` the share of the weight there, shape (2, p); `events` the
     weight of the events, shape (p,), and that of events at the ends, shape (2, p). Where rows usually are at one end,
     the scale is at least a quarter of the distance of the others from it (of two values, of their distance), and larger
-    where the others have few events: those observed or those expected, whichever are more.
+    where the others have few events: those observed or those expected, whichever are more. Where these are too few to
+    learn from, the center is the usual value itself.
     """
     # A column that only varies among rows that were never at risk at an event has no spread; its range is used.
     spread = np.where(spread > 1e-12, spread, np.abs(ends - mean).max(0))
-    few = np.ones_like(share)
+    few, rare = np.ones_like(share), np.zeros(share.shape, dtype=bool)
     if events is not None:
         total, at_ends = events
         others = np.maximum(total * (1 - share), total - at_ends)
+        rare = (share >= _HALF) & (others < np.minimum(EVENTS_FOR_EFFECT, total * _RARE_SHARE))
         few = np.maximum(1.0, EVENTS_FOR_EFFECT / np.maximum(others, _FEWEST_EVENTS)) ** _NARROWING
     squares = spread**2 + (mean - ends) ** 2
     far = np.sqrt(np.divide(squares, 1 - share, out=squares.copy(), where=share < 1))
     # With as many rows at both ends, the one with more events elsewhere counts, so that their order does not matter.
-    least = np.where(share >= _HALF, LEAST_SPREAD * np.minimum(far, ends[1] - ends[0]) * few, np.inf).min(0)
+    away = np.minimum(far, ends[1] - ends[0])
+    least = np.where(share >= _HALF, LEAST_SPREAD * away * few, np.inf).min(0)
+    mean = np.where(rare.any(0), np.where(rare[0], ends[0], ends[1]), mean)
     limits = np.finfo(np.float64)
     with np.errstate(over="ignore"):
-        scale = np.ldexp(np.maximum(spread, np.where(np.isinf(least), 0.0, least)), exponent)
+        scale = np.maximum(spread, np.where(np.isinf(least), 0.0, least))
+        scale = np.ldexp(np.where(rare.any(0), np.where(rare, away, 0.0).max(0) / _DISTANCE_OF_RARE, scale), exponent)
     return middle + np.ldexp(mean, exponent), np.clip(scale, limits.smallest_subnormal, limits.max)
 
 

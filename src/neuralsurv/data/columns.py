@@ -87,6 +87,13 @@ class Column:
         names = (self.name,) if self.kind == "number" else tuple(f"{self.name}={level}" for level in self.shown)
         return (*names, f"{self.name} missing") if self.marks_gaps else names
 
+    def ranges(self) -> list[tuple[float | None, float | None]]:
+        """Return the smallest and the largest training value of each encoded column, None where it is not known."""
+        if self.kind == "array":
+            return [(None, None)] * self.width
+        own = [(self.low, self.high)] if self.kind == "number" else []
+        return [*own, *[(0.0, 1.0)] * (self.width - len(own))]
+
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Return what `read_column` gave as encoded columns, not standardised, shape (N, width), NaN where missing."""
         if self.kind == "array":
@@ -225,11 +232,6 @@ class ColumnFacts:
         seen = set(self.levels)
         levels = self.levels if self.order is None else tuple(x for x in dict.fromkeys(self.order) if x in seen)
         return Column(name, "category", levels, self.missing > 0, part=part)
-
-    def ranges(self) -> list[tuple[float, float]]:
-        """Return the range of each encoded column; indicators run from 0 to 1."""
-        own = [(self.low, self.high)] if self.kind == "number" else []
-        return own + [(0.0, 1.0)] * (self.column().width - len(own))
 
 
 def places(columns: Sequence[Column]) -> list[slice]:

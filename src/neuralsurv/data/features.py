@@ -50,7 +50,8 @@ class Encoding:
     center, scale : ndarray of shape (p,)
         Weighted mean and spread of each encoded column in training; the spread of a column with a usual value (of two,
         the more frequent) is at least a quarter of the distance of the others from it, and larger where these have few
-        events. The mean is imputed for a missing value of a training row.
+        events; where these are too few to learn from, the center is the usual value itself (see `unlearned`). The mean
+        is imputed for a missing value of a training row.
     standardise : bool
         Whether the mean is subtracted and the result divided by the spread. The indicators of the other levels are then
         drawn to their means in a row whose level is rare: it says little, much as a missing value does.
@@ -173,7 +174,32 @@ class Encoding:
     def transform(self, X: Any) -> np.ndarray:
         """Return the encoded matrix of training rows, shape (N, p), float64, with means for missing values."""
         encoded = self.with_gaps(X)
-        return np.where(np.isnan(encoded), 0.0 if self.standardise else self.center, encoded)
+        known = ~np.isnan(encoded) & ~(self.unlearned & self.standardise)
+        return np.where(known, encoded, 0.0 if self.standardise else self.center)
+
+    @property
+    def unlearned(self) -> np.ndarray:
+        """Whether the values of an encoded column beside its usual one were too rare to learn from, shape (p,).
+
+        Training rows then all have the usual value, which is the center, so that the posterior of such an effect is its
+        prior: a new person with a rare value lies near the others, with a wider band.
+        """
+        ends = np.array([end for column in self.columns for end in column.ranges()], dtype=np.float64).reshape(-1, 2)
+        return np.asarray((ends == self.center[:, None]).any(1))
+
+    @property
+    def rare_values(self) -> tuple[str, ...]:
+        """What was too rare to learn from, as ``column=level`` or, of a number, ``column≠usual value``."""
+        found: list[str] = []
+        for column, place in zip(self.columns, places(self.columns), strict=True):
+            rare = self.unlearned[place]
+            if column.kind == "number":
+                found += [f"{column.name}≠{self.center[place.start]:g}"] if rare[0] else []
+            elif len(column.levels) == 2:
+                found += [f"{column.name}={column.levels[int(self.center[place.start] == 0)]}"] if rare[0] else []
+            else:
+                found += [f"{column.name}={level}" for level, few in zip(column.shown, rare, strict=False) if few]
+        return tuple(found)
 
     def with_gaps(self, X: Any) -> np.ndarray:
         """Return the encoded matrix of shape (N, p), float64, with NaN where a value is missing."""
@@ -254,8 +280,9 @@ class Encoding:
         share, scale = self.center[place], self.scale[place]
         usual = np.maximum(LEAST_SPREAD, np.sqrt(share * (1 - share)))
         known = np.where((share < 0.5) & (scale > usual * (1 + 1e-9)), usual / scale, 1.0)
+        known[self.unlearned[place]] = 0.0
         level = np.where(chosen.any(1), known[chosen.argmax(1)], 1.0)[:, None]
-        own = np.maximum(encoded, np.minimum(_LEAST_OWN, encoded / level))
+        own = np.maximum(encoded, np.minimum(_LEAST_OWN, encoded / np.where(level > 0, level, 1.0)))
         return np.where(chosen, own, encoded * level)
 
     def _refuse_far(self, encoded: np.ndarray, there: np.ndarray) -> None:
@@ -321,5 +348,7 @@ def _level_indicators(column: Column, shares: np.ndarray, quantiles: np.ndarray)
     ends = np.cumsum(shares)
     # Of two levels only the second has an indicator, and its share begins where that of the first ends.
     first = 1 - ends[-1] if len(column.levels) == 2 else 0.0
+    # Levels that are too rare to learn from have no share; those of the others then add up to less than 1.
+    ends = ends if len(column.levels) == 2 else ends / ends[-1]
     level = np.minimum(np.searchsorted(first + ends, quantiles), len(ends) - 1)
     return np.asarray(np.eye(len(ends))[level] * (quantiles >= first)[:, None])

@@ -10,6 +10,8 @@ from neuralsurv.posterior.fitted import Fitted
 
 # A part of the default model with a smaller scale than this changes hazards by a few per cent at most.
 _NEXT_TO_NOTHING = 0.05
+# Rare values that are listed by name.
+_MOST_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
         ("Model", "weights", f"{posterior.network.size:,}"),
         ("Model", "rho", f"{posterior.rho:g}"),
     ]
+    if encoding.standardise and encoding.rare_values:
+        rows.insert(4, ("Data", "too rare to learn from", _some(encoding.rare_values)))
     if posterior.network.bayesian_share:
         rows.append(("Model", "weights of the network", posterior.network.bayesian_share))
         if found.scales:
@@ -105,6 +109,11 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
         ]
     known = (found.trust,) if found.trust and found.trust not in found.messages else ()
     return Summary(tuple(rows), found.messages + known)
+
+
+def _some(values: tuple[str, ...]) -> str:
+    more = len(values) - _MOST_SHOWN
+    return ", ".join(values[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _turned_off(scales: dict[str, float]) -> str:

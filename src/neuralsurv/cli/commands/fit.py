@@ -89,6 +89,7 @@ def _show(
             {**asdict(column), "missing": int(cohort.covariates[column.name].isna().sum())}
             for column in model.encoding_.columns
         ],
+        rare_values=list(model.encoding_.rare_values),
         seconds=round(seconds, 3),
         converged=found.converged,
         elbo=float(model.elbo_[-1]),

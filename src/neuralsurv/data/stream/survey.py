@@ -240,7 +240,9 @@ class MomentAccumulator:
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
         self._columns = tuple(facts.column() for facts in survey.columns)
-        ranges = np.array([pair for facts in survey.columns for pair in facts.ranges()]).reshape(-1, 2)
+        ranges = np.array([pair for column in self._columns for pair in column.ranges()], dtype=np.float64).reshape(
+            -1, 2
+        )
         self._low, self._high = ranges[:, 0], ranges[:, 1]
         self._middle = self._low / 2 + self._high / 2
         self._exponent = np.frexp(self._high / 2 - self._low / 2)[1]
