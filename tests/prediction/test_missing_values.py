@@ -344,7 +344,10 @@ def test_a_rare_level_says_nothing_of_itself_and_the_others():
     ward = pd.DataFrame({"ward": np.where(rows < 2, "x", np.where(rows < 150, "a", "b"))})
     encoding = Encoding.fit(ward, np.ones(400), events=np.ones(400))
     assert encoding.rare_values == ("ward=x",)
-    assert encoding.transform(ward)[0].tolist() == [0, 0, 0]
+    # In training its rows are rows of the commonest level.
+    trained = encoding.transform(ward)
+    assert trained[0].tolist() == trained[-1].tolist()
+    assert (trained[:, 2] == 0).all()
     np.testing.assert_allclose(encoding.with_gaps(ward)[0], [0, 0, 2.0])
     # It is not drawn for a person whose ward is not known.
     assert (encoding.imputations()[:, 2] == 0).all()
@@ -361,7 +364,24 @@ def test_the_effect_of_a_rare_value_keeps_its_prior():
     one, other = (fitted.predict_survival(people, [1.0]) for fitted in (model, without))
     # Whose rows they are does not matter.
     np.testing.assert_array_equal(one.mean, other.mean)
+
+
+def test_the_summary_lists_rare_values():
+    table, _, _ = with_rare_value(400, 8, "level of three", "earliest")
+    model = NeuralSurv(random_state=0, draws=400).fit(table, time="time", event="died")
     assert "extra=B" in str(model.summary())
+
+
+def test_a_rare_level_does_not_widen_the_prior_of_products():
+    """Means of the other levels used to show the eight rows to the products of two indicators: their scale was 2.7."""
+    table, _, _ = with_rare_value(1000, 8, "level of three", "earliest")
+    model = NeuralSurv(random_state=0, draws=400).fit(table, time="time", event="died")
+    usual = NeuralSurv(random_state=0, draws=400).fit(
+        table.assign(extra=table.extra.replace("B", table.extra.mode()[0])), time="time", event="died"
+    )
+    assert model.diagnostics_.settings > 1
+    for name, scale in usual.diagnostics_.scales.items():
+        assert model.diagnostics_.scales[name] == pytest.approx(scale, rel=0.5), name
 
 
 @pytest.mark.parametrize("share", [0.5, 0.3, 0.1, 0.05, 0.01])

@@ -172,10 +172,22 @@ class Encoding:
         return replace(self, columns=tuple(columns), center=self.center[kept], scale=self.scale[kept])
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the encoded matrix of training rows, shape (N, p), float64, with means for missing values."""
+        """Return the encoded matrix of training rows, shape (N, p), float64, with means for missing values.
+
+        A value that is too rare to learn from is replaced by the usual one, a rare level by the commonest.
+        """
         encoded = self.with_gaps(X)
-        known = ~np.isnan(encoded) & ~(self.unlearned & self.standardise)
-        return np.where(known, encoded, 0.0 if self.standardise else self.center)
+        if not self.standardise:
+            return np.where(np.isnan(encoded), self.center, encoded)
+        unlearned = self.unlearned
+        for own in self._levels():
+            rows = (encoded[:, own] * unlearned[own] > 0).any(1)
+            if rows.any():
+                # Means in their place would tell these rows from all others by the products of two indicators.
+                each = np.eye(own.stop - own.start)
+                levels = self._drawn_in((each - self.center[own]) / self.scale[own], each == 1, own)
+                encoded[rows, own] = levels[self.center[own].argmax()]
+        return np.where(np.isnan(encoded) | unlearned, 0.0, encoded)
 
     @property
     def unlearned(self) -> np.ndarray:
@@ -265,11 +277,17 @@ class Encoding:
         with np.errstate(over="ignore", invalid="ignore"):
             away = np.ldexp(values, exponent) - np.ldexp(self.center, exponent)
             encoded = np.asarray(away / np.ldexp(self.scale, exponent))
-        for column, place in zip(self.columns, places(self.columns), strict=True):
-            if column.kind == "category" and len(column.shown) > 1:
-                own = slice(place.start, place.start + len(column.shown))
-                encoded[:, own] = self._drawn_in(encoded[:, own], values[:, own] == 1, own)
+        for own in self._levels():
+            encoded[:, own] = self._drawn_in(encoded[:, own], values[:, own] == 1, own)
         return encoded
+
+    def _levels(self) -> list[slice]:
+        """Return where the indicators of each category of more than two levels are."""
+        return [
+            slice(place.start, place.start + len(column.shown))
+            for column, place in zip(self.columns, places(self.columns), strict=True)
+            if column.kind == "category" and len(column.shown) > 1
+        ]
 
     def _drawn_in(self, encoded: np.ndarray, chosen: np.ndarray, place: slice) -> np.ndarray:
         """Return the indicators of a column, shape (N, levels), nearer to their means in rows whose level is rare.
