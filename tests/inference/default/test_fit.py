@@ -305,7 +305,7 @@ def test_an_interrupt_while_averaging_keeps_the_top(monkeypatch):
     def stopped(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(additive_fit, "settings_around", stopped)
+    monkeypatch.setattr(additive_fit, "average_over", stopped)
     found = fit(simulated(40), replace(SMALL, average=True))
     assert found.interrupted
     assert found.settings == 1

@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from inference.exact_bound import additive_likelihood, dense_ascent, usual_rows
-from neuralsurv.inference.default.scales import Evidence, Setting, axis_design, find_top, settings_around
+from neuralsurv.inference.default.scales import (
+    Evidence,
+    Search,
+    Setting,
+    average_over,
+    axis_design,
+    find_top,
+    settings_around,
+)
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.prior import Group, GroupedPrior
@@ -268,6 +276,43 @@ def test_where_the_posterior_is_skewed_the_shares_lean_to_its_heavier_side():
     points, weights = axis_design(1)
     log = weights.log() + scores + 0.5 * points.squeeze(1) ** 2
     torch.testing.assert_close(torch.tensor(shares, dtype=torch.float64), torch.softmax(log, 0), rtol=1e-9, atol=0)
+
+
+@dataclass(frozen=True)
+class TwoTops(Stub):
+    """Two tops of unit width, the one that is not at the center four away and higher by ten."""
+
+    def at(self, log_scales: Tensor, warm: object = None, *, enough: float = 0.0) -> Setting:
+        away = log_scales - self.center
+        other = away - 4.0
+        both = torch.stack([-0.5 * away @ away, 10 - 0.5 * other @ other])
+        shares = torch.softmax(both, 0)
+        gradient = -shares[0] * away - shares[1] * other
+        return Setting(log_scales, float(torch.logsumexp(both, 0)), gradient, None, None)  # type: ignore[arg-type]
+
+
+def test_a_higher_top_that_the_design_meets_is_climbed():
+    one = stub(torch.ones(1, 1, dtype=torch.float64))
+    evidence = TwoTops(one.precision, one.center, one.prior)
+    first = evidence.at(evidence.center)
+    search = Search(first, (first.score,), interrupted=False)
+    _, alone = settings_around(evidence, first)  # type: ignore[arg-type]
+    assert max(alone) > 0.7, "one point of the design has most of the weight"
+    found, settings, shares = average_over(evidence, search)  # type: ignore[arg-type]
+    assert float(found.top.log_scales - evidence.center) == pytest.approx(4, abs=0.2)
+    assert found.top.score == pytest.approx(10, abs=0.05)
+    assert max(setting.score for setting in settings) <= found.top.score + 0.02
+    assert list(found.scores) == sorted(found.scores)
+    torch.testing.assert_close(torch.tensor(shares).double(), axis_design(1)[1], rtol=0.1, atol=0.02)
+
+
+def test_where_no_setting_is_better_the_search_is_kept():
+    evidence = stub(torch.eye(2, dtype=torch.float64))
+    top = evidence.at(evidence.center)
+    search = Search(top, (top.score,), interrupted=False)
+    found, settings, shares = average_over(evidence, search)  # type: ignore[arg-type]
+    assert found is search
+    assert (len(settings), sum(shares)) == (5, pytest.approx(1))
 
 
 def test_settings_around_a_real_top():

@@ -19,8 +19,8 @@ from neuralsurv.inference.default.scales import (
     ScaledSolver,
     Search,
     Setting,
+    average_over,
     find_top,
-    settings_around,
 )
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import (
@@ -294,15 +294,16 @@ def fit_default(
                 break
             evidence, theta_star = again, star
             search = Search(found.top, (*search.scores, *found.scores), found.interrupted)
-        top = search.top
-        averaged, shares = [top], [1.0]
+        averaged, shares = [search.top], [1.0]
         interrupted = search.interrupted
         if settings.average and prior.groups and len(cohort) <= _ROWS_TO_AVERAGE and not interrupted:
             try:
                 with bar("settings to average over", None, verbose) as advance:
-                    averaged, shares = settings_around(evidence, top, _words(advance))
+                    search, averaged, shares = average_over(evidence, search, _words(advance))
+                    interrupted = search.interrupted
             except KeyboardInterrupt:
                 interrupted = True
+    top = search.top
     theta: Gaussian = top.state.theta
     if len(averaged) > 1:
         theta = MixtureGaussian(tuple(shares), tuple(setting.state.theta for setting in averaged))

@@ -40,6 +40,8 @@ _CLOSE_ENOUGH = 0.3
 # have no weight.
 _RADIUS = 1.1
 
+# How often the search goes on from a setting of the design that is better than the top it found.
+_MOST_TOPS = 3
 # Settings that count for less are left out: they would only make predictions slower and files larger.
 _LEAST_SHARE = 0.002
 
@@ -283,3 +285,24 @@ def settings_around(
     shares = torch.softmax(torch.tensor(logs, dtype=torch.float64), 0)
     kept = (shares >= _LEAST_SHARE).nonzero().squeeze(1).tolist()
     return [settings[k] for k in kept], (shares[kept] / shares[kept].sum()).tolist()
+
+
+def average_over(
+    evidence: Evidence, search: Search, report: Report = lambda step, score: None
+) -> tuple[Search, list[Setting], list[float]]:
+    """Return the search, settings to average over, and their weights.
+
+    The design reaches far enough to meet another, higher top. Its own point there would then have nearly all of the
+    weight, so the search goes on from it, and the design is placed again.
+    """
+    for _ in range(_MOST_TOPS):
+        settings, shares = settings_around(evidence, search.top, report)
+        best = max(settings, key=lambda setting: setting.score)
+        if best.score <= search.top.score + _ENOUGH:
+            break
+        found = find_top(evidence, best.log_scales, report)
+        scores = tuple(max(search.scores[-1], score) for score in found.scores)
+        search = Search(found.top, (*search.scores, *scores), found.interrupted)
+        if found.interrupted:
+            return search, [search.top], [1.0]
+    return search, settings, shares
