@@ -10,6 +10,7 @@ from neuralsurv.solvers import separable
 from neuralsurv.solvers.primal import PrimalSolver
 from neuralsurv.solvers.rows import DenseRows
 from neuralsurv.solvers.separable import SeparableScales, SeparableSolver, SeparableTerm, separable_scales
+from neuralsurv.solvers.subspace import SubspaceGaussian
 from solvers.gaussian_cases import GaussianCases, close, rows_elsewhere
 
 # Sizes of terms in the order of their weights, "t" for columns of time alone, and the function of time of each.
@@ -97,6 +98,8 @@ def test_products_are_those_of_the_dense_matrix(layout, count):
     root = torch.randn(size, size, generator=generator, dtype=torch.float64)
     covariance = root @ root.T
     close(rows.variances(covariance), torch.diagonal(dense @ covariance @ dense.T))
+    factor = torch.linalg.cholesky(covariance + torch.eye(size, dtype=torch.float64))
+    close(rows.variances_by_factor(factor), rows.variances(torch.cholesky_inverse(factor)))
 
 
 @every_layout
@@ -130,6 +133,8 @@ def test_the_gaussian_is_that_of_the_plain_solver(layout, count):
     for one, other in zip(solver.moments(found), twin_solver.moments(twin), strict=True):
         close(one, other, rtol=1e-9)
     assert found.divergence(precision) == pytest.approx(twin.divergence(precision), rel=1e-9)
+    assert found.inner_trace == pytest.approx(float(found.inner_covariance.diagonal().sum()), rel=1e-9)
+    assert type(found.compact(0)) is SubspaceGaussian, "which holds no variances of points"
 
 
 @every_layout

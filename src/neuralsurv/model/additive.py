@@ -208,8 +208,11 @@ class Additive(Network):
 
     def value(self, theta: Tensor, time: Tensor, x: Tensor) -> Tensor:
         """Return g at P points."""
+        return self._value(theta, time, x, self.columns(time, x))
+
+    def _value(self, theta: Tensor, time: Tensor, x: Tensor, columns: Tensor) -> Tensor:
         weights, bias, deviation = self._cut(theta)
-        g = self.offset + bias + self.columns(time, x) @ weights
+        g = self.offset + bias + columns @ weights
         if self.inner is not None:
             clock = self.basis.clock(time)
             g = g + self.inner.value(self.origin + deviation, clock, x) - self.inner.value(self.origin, clock, x)
@@ -234,7 +237,8 @@ class Additive(Network):
     def value_and_rows(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[Tensor, Rows]:
         """Return g and the rows of the Jacobian, of which the linear path is a layer with one output."""
         lead, tail = self.rows_by_part(theta, time, x)
-        return self.value(theta, time, x), lead if tail is None else tail.after(lead)
+        ((columns, _),) = lead.layers
+        return self._value(theta, time, x, columns), lead if tail is None else tail.after(lead)
 
     def rows_by_part(self, theta: Tensor, time: Tensor, x: Tensor) -> tuple[LayeredRows, Rows | None]:
         """Return the rows of the linear path, and those of the network within if there is one."""

@@ -17,7 +17,8 @@ def cholesky(matrix: Tensor) -> Tensor:
     """Return the lower Cholesky factor; raise an error that says what is wrong with the matrix. No jitter is added."""
     factor: Tensor
     factor, info = torch.linalg.cholesky_ex(matrix)
-    if int(info) == 0 and bool(torch.isfinite(factor).all()):
+    # A row that holds a number which is not finite has such a number on the diagonal too.
+    if int(info) == 0 and bool(torch.isfinite(factor.diagonal()).all()):
         return factor
     bad = int((~torch.isfinite(matrix)).sum())
     if bad:

@@ -104,6 +104,45 @@ class Separable:
             total += 2 * factor * (across * self.time).sum(1)
         return total
 
+    def variances_by_factor(self, factor: Tensor) -> Tensor:
+        """Return the same for the covariance (L Lᵀ)⁻¹ of a lower triangular L, which is not inverted.
+
+        A column of L⁻¹Jᵀ is a sum over the blocks of a vector of the row times the block's function of time, and the
+        vectors of a block are 0 above its place. With fewer rows than columns this is less work than the inverse.
+        """
+        first = self.size - self.time.shape[1]
+        time = torch.linalg.solve_triangular(factor[first:, first:], self.time.T, upper=False)
+        total: Tensor = time.square().sum(0)
+        halves: list[Tensor] = []
+        for block, place in zip(self.blocks, self.places, strict=True):
+            below = block.new_zeros(self.size - place.start, len(block))
+            below[: block.shape[1]] = block.T
+            halves.append(torch.linalg.solve_triangular(factor[place.start :, place.start :], below, upper=False))
+        for k, j in combinations_with_replacement(range(len(self.blocks)), 2):
+            inner = (halves[k][self.places[j].start - self.places[k].start :] * halves[j]).sum(0)
+            twice = 1 if k == j else 2
+            total += twice * self.factors[k] * self.factors[j] * inner[self.row]
+        for half, function, place in zip(halves, self.factors, self.places, strict=True):
+            total += 2 * function * (half[first - place.start :, self.row] * time).sum(0)
+        return total
+
+
+@dataclass(frozen=True)
+class SeparableGaussian(SubspaceGaussian):
+    """A Gaussian with the variances that it has at the rows it was solved for."""
+
+    variances: Tensor  # within the basis, shape (P,)
+    informed: float  # the sum of curvatures times these
+
+    @property
+    def inner_trace(self) -> float:
+        """The trace of the covariance C of z: (I + Jᵀ diag(κ) J) C = I, so it falls short of r by Σ κ var."""
+        return len(self.inner_mean) - self.informed
+
+    def compact(self, memory: float) -> SubspaceGaussian:
+        """Return the same law without the variances."""
+        return SubspaceGaussian(self.precision, self.basis, self.inner_mean, self.inner_factor)
+
 
 @dataclass(frozen=True)
 class SeparableSolver:
@@ -129,11 +168,18 @@ class SeparableSolver:
         matrix.diagonal().add_(1.0)
         factor = cholesky(matrix).contiguous()
         mean = torch.cholesky_solve(self.rows.transposed_times(slope)[:, None], factor).squeeze(1)
-        return SubspaceGaussian(self.precision, self.basis, mean, factor)
+        if any(len(block) > self.rank for block in self.rows.blocks):
+            # With many rows the inverse pays.
+            return SubspaceGaussian(self.precision, self.basis, mean, factor)
+        variance = self.rows.variances_by_factor(factor).clamp_min(0)
+        return SeparableGaussian(self.precision, self.basis, mean, factor, variance, float(curvature @ variance))
 
     def moments(self, gaussian: SubspaceGaussian) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at the solver's own rows."""
-        variance = self.rows.variances(gaussian.inner_covariance).clamp_min(0)
+        if isinstance(gaussian, SeparableGaussian):
+            variance = gaussian.variances
+        else:
+            variance = self.rows.variances(gaussian.inner_covariance).clamp_min(0)
         return self.rows.times(gaussian.inner_mean), variance + self.remainder
 
 

@@ -47,6 +47,11 @@ class SubspaceGaussian:
         """The covariance of z, shape (r, r)."""
         return torch.cholesky_inverse(self.inner_factor)
 
+    @property
+    def inner_trace(self) -> float:
+        """The trace of the covariance of z."""
+        return float(self.inner_covariance.diagonal().sum())
+
     def variance(self, rows: Tensor) -> Tensor:
         """Return the variance of each ``rows @ theta``."""
         variance = rows.new_empty(len(rows))
@@ -66,15 +71,14 @@ class SubspaceGaussian:
     def divergence(self, precision: Tensor) -> float:
         """Return KL(N(μ, Σ) ‖ N(0, diag(precision)⁻¹))."""
         ratio = precision / self.precision
-        inner = self.inner_covariance
         log_det_inner = 2 * float(self.inner_factor.diagonal().log().sum())
         if bool((ratio == 1).all()):
             # To the prior itself, only the subspace counts.
-            trace, square = float(inner.diagonal().sum()) - len(inner), float(self.inner_mean.square().sum())
+            trace, square = self.inner_trace - len(self.inner_mean), float(self.inner_mean.square().sum())
             return 0.5 * (trace + square + log_det_inner)
         # Σ = T^-½ (I + V (L⁻ᵀL⁻¹ − I) Vᵀ) T^-½
         weighted = self.basis.T @ (ratio[:, None] * self.basis)
-        trace = float(ratio.sum()) + float((weighted * inner).sum()) - float(weighted.diagonal().sum())
+        trace = float(ratio.sum()) + float((weighted * self.inner_covariance).sum()) - float(weighted.diagonal().sum())
         square = float((precision * self.mean**2).sum())
         return 0.5 * (trace + square - len(ratio) + log_det_inner - float(ratio.log().sum()))
 

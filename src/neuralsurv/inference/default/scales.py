@@ -95,8 +95,6 @@ class Setting:
         Logarithms of the scales.
     score : float
         ELBO plus log hyper-prior, in nats.
-    gradient : Tensor of shape (G,)
-        Its gradient with respect to the log scales.
     state : GaussianState
         q(theta).
     info : GaussianInfo
@@ -105,7 +103,6 @@ class Setting:
 
     log_scales: Tensor
     score: float
-    gradient: Tensor
     state: GaussianState[SubspaceGaussian]
     info: GaussianInfo
 
@@ -153,17 +150,23 @@ class Evidence:
         ascent = Ascent(self.likelihood, self.phi, self.offset, solver, solver.precision, self.fisher, self.bounded)
         first = ascent.start() if warm is None else ascent.state(warm.curvature, warm.slope)
         state, info = ascent.climb(first, tolerance=max(self.tolerance, enough), most=self.most)
-        gradient = self._gradient(state.theta)
         score = state.elbo
         if self.hyper_priors:
             score += self.prior.log_density(log_scales)
-            gradient = gradient - (log_scales - self.prior.medians) / self.prior.spreads**2
-        return Setting(log_scales, score, gradient, state, info)
+        return Setting(log_scales, score, state, info)
 
-    def _gradient(self, theta: SubspaceGaussian) -> Tensor:
+    def gradient(self, setting: Setting) -> Tensor:
+        """Return the gradient of the score with respect to the log scales at a setting, shape (G,).
+
+        It takes an inverse, which settings that are only averaged over can do without.
+        """
+        theta = setting.state.theta
         excess = theta.inner_mean.square() + theta.inner_covariance.diagonal() - 1
         parts = [excess[directions] for directions in self._directions()]
-        return torch.stack([part.sum() for part in parts]) if parts else excess.new_zeros(0)
+        found = torch.stack([part.sum() for part in parts]) if parts else excess.new_zeros(0)
+        if self.hyper_priors:
+            found = found - (setting.log_scales - self.prior.medians) / self.prior.spreads**2
+        return found
 
     def _directions(self) -> list[slice | Tensor]:
         return [self.solver.directions(group.start, group.stop) for group in self.prior.groups]
@@ -216,8 +219,9 @@ def find_top(evidence: Evidence, start: Tensor, report: Report = lambda step, sc
     try:
         for _ in range(_MOST_STEPS):
             axes = _axes(evidence, current)
-            direction = axes @ (axes.T @ current.gradient)
-            if float(direction @ current.gradient) / 2 < _ENOUGH:
+            gradient = evidence.gradient(current)
+            direction = axes @ (axes.T @ gradient)
+            if float(direction @ gradient) / 2 < _ENOUGH:
                 break
             direction = direction * min(1.0, _LONGEST_STEP / float(direction.abs().max().clamp_min(1e-300)))
             length = 1.0
