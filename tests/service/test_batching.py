@@ -74,7 +74,8 @@ def test_what_has_come_in_meanwhile_is_answered_together_and_as_if_alone(path, m
                 assert (one["filled_in"], one["outside_training"]) == (other["filled_in"], other["outside_training"])
                 for name in set(one) - {"filled_in", "outside_training"}:
                     for key, values in other[name].items():
-                        np.testing.assert_allclose(np.array(one[name][key], float), np.array(values, float), rtol=1e-12)
+                        # Draws are in single precision, and some processors round by how many people come together.
+                        np.testing.assert_allclose(np.array(one[name][key], float), np.array(values, float), rtol=1e-6)
 
 
 def test_one_that_breaks_does_not_break_the_others(path):

@@ -10,6 +10,8 @@ from neuralsurv.posterior.fitted import Fitted
 
 # A part of the default model with a smaller scale than this changes hazards by a few per cent at most.
 _NEXT_TO_NOTHING = 0.05
+# Probabilities below this are not told apart.
+_LEAST_PROBABILITY = 0.01
 # Rare values that are listed by name.
 _MOST_SHOWN = 8
 
@@ -85,6 +87,8 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
             ("Posterior", "next to nothing by the evidence", _turned_off(found.scales)),
             ("Posterior", "settings averaged over", str(found.settings)),
         ]
+        if found.settings > 1:
+            rows.append(("Posterior", "probability that no covariate matters", _probability(found.null_share)))
         if found.modes > 1:
             rows.append(("Posterior", "modes averaged over", str(found.modes)))
     else:
@@ -114,6 +118,10 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
 def _some(values: tuple[str, ...]) -> str:
     more = len(values) - _MOST_SHOWN
     return ", ".join(values[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _probability(share: float) -> str:
+    return f"{share:.2f}" if share >= _LEAST_PROBABILITY else f"below {_LEAST_PROBABILITY}"
 
 
 def _turned_off(scales: dict[str, float]) -> str:

@@ -33,6 +33,8 @@ from neuralsurv.names import counted
 from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.rows import LayeredRows, Rows
 
+# The groups of weights whose columns are the same for everybody.
+TIME_GROUPS = ("trend", "bumps")
 # How many units of the inner network look at a second input.
 _SECOND_INPUT = 0.5
 # What is added to scaled time before the logarithm of the early function, as a share of the shift of the clock.
@@ -143,6 +145,10 @@ class Additive(Network):
         """Where the weights of the first layer of the network are, if it has dense layers."""
         layer = None if self.inner is None else self.inner.first_layer
         return None if layer is None else layer._replace(start=self.linear_size + layer.start)
+
+    def without_covariates(self) -> Additive:
+        """Return the part of g that is the same for everybody, as a model of its own."""
+        return Additive(0, self.basis, self.offset, inner=None, origin=self.origin[:0], linear=False)
 
     @property
     def architecture(self) -> str:

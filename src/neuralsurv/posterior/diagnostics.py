@@ -49,6 +49,9 @@ class Diagnostics:
         Of the default model, the best scale of each group of weights; else empty.
     settings : int
         How many settings of these scales the posterior averages over; 1 for the paper's method.
+    null_share : float
+        Of the default model, the probability that no covariate matters, given that it was 0.2 before the data; 0 where
+        the posterior does not average over settings, which is the case with more than 4,000 rows.
     sampling : dict of str to float
         Of exact draws, how the chains went: their number, draws kept of each, the worst R-hat and the
         lowest effective sample sizes (bulk and tail) over log phi, log scales, weights and g at the events. Else empty.
@@ -87,6 +90,7 @@ class Diagnostics:
     coarse_sweeps: int = 0
     scales: dict[str, float] = field(default_factory=dict)
     settings: int = 1
+    null_share: float = 0.0
     sampling: dict[str, float] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
     trust: str = ""

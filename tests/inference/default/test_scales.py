@@ -238,11 +238,11 @@ def stub(precision: Tensor, spread: float = 2.0, skew: float = 0.0) -> Stub:
 
 def averaged(evidence: Stub) -> tuple[Tensor, Tensor, list[float]]:
     """Return mean and covariance of the log scales over the settings, and the shares."""
-    settings, shares = settings_around(evidence, evidence.at(evidence.center))  # type: ignore[arg-type]
-    places = torch.stack([setting.log_scales for setting in settings])
-    weights = torch.tensor(shares, dtype=torch.float64)
+    average = settings_around(evidence, evidence.at(evidence.center))  # type: ignore[arg-type]
+    places = torch.stack([setting.log_scales for setting in average.settings])
+    weights = torch.tensor(average.shares, dtype=torch.float64)
     mean = weights @ places
-    return mean, (places - mean).T * weights @ (places - mean), shares
+    return mean, (places - mean).T * weights @ (places - mean), list(average.shares)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -259,13 +259,13 @@ def test_a_gaussian_log_posterior_is_integrated_exactly(count):
 
 def test_a_direction_flatter_than_the_widest_hyper_prior_is_taken_as_wide_as_that():
     precision = torch.diag(torch.tensor([4.0, 0.01], dtype=torch.float64))
-    settings, shares = settings_around(stub(precision, spread=0.7), stub(precision).at(stub(precision).center))
-    places = torch.stack([setting.log_scales for setting in settings]) - stub(precision).center
+    average = settings_around(stub(precision, spread=0.7), stub(precision).at(stub(precision).center))
+    places = torch.stack([setting.log_scales for setting in average.settings]) - stub(precision).center
     radius = 1 / axis_design(2)[0][1:].norm(dim=1)[0]
     assert float(places[:, 0].abs().max() * radius) == pytest.approx(0.5, rel=1e-6)
     assert float(places[:, 1].abs().max() * radius) == pytest.approx(0.7, rel=1e-6)
     # The posterior is flatter than the design takes it to be, so the points away from the top count for more.
-    assert shares[0] < float(axis_design(2)[1][0])
+    assert average.shares[0] < float(axis_design(2)[1][0])
 
 
 def test_where_the_posterior_is_skewed_the_shares_lean_to_its_heavier_side():
@@ -273,8 +273,8 @@ def test_where_the_posterior_is_skewed_the_shares_lean_to_its_heavier_side():
     mean, _, shares = averaged(stub(precision, skew=0.2))
     assert float(mean) > float(stub(precision).center)
     assert sum(shares) == pytest.approx(1, rel=1e-12)
-    settings, _ = settings_around(stub(precision, skew=0.2), stub(precision).at(stub(precision).center))
-    scores = torch.tensor([setting.score for setting in settings], dtype=torch.float64)
+    average = settings_around(stub(precision, skew=0.2), stub(precision).at(stub(precision).center))
+    scores = torch.tensor([setting.score for setting in average.settings], dtype=torch.float64)
     # By hand: the design's weight times the ratio of the posterior to the Gaussian that the design is for.
     points, weights = axis_design(1)
     log = weights.log() + scores + 0.5 * points.squeeze(1) ** 2
@@ -303,30 +303,31 @@ def test_a_higher_top_that_the_design_meets_is_climbed():
     evidence = TwoTops(one.precision, one.center, one.prior)
     first = evidence.at(evidence.center)
     search = Search(first, (first.score,), interrupted=False)
-    _, alone = settings_around(evidence, first)  # type: ignore[arg-type]
-    assert max(alone) > 0.7, "one point of the design has most of the weight"
-    found, settings, shares = average_over(evidence, search)  # type: ignore[arg-type]
+    alone = settings_around(evidence, first)  # type: ignore[arg-type]
+    assert max(alone.shares) > 0.7, "one point of the design has most of the weight"
+    found, average = average_over(evidence, search)  # type: ignore[arg-type]
     assert float(found.top.log_scales - evidence.center) == pytest.approx(4, abs=0.2)
     assert found.top.score == pytest.approx(10, abs=0.05)
-    assert max(setting.score for setting in settings) <= found.top.score + 0.02
+    assert max(setting.score for setting in average.settings) <= found.top.score + 0.02
     assert list(found.scores) == sorted(found.scores)
-    torch.testing.assert_close(torch.tensor(shares).double(), axis_design(1)[1], rtol=0.1, atol=0.02)
+    torch.testing.assert_close(torch.tensor(average.shares).double(), axis_design(1)[1], rtol=0.1, atol=0.02)
 
 
 def test_where_no_setting_is_better_the_search_is_kept():
     evidence = stub(torch.eye(2, dtype=torch.float64))
     top = evidence.at(evidence.center)
     search = Search(top, (top.score,), interrupted=False)
-    found, settings, shares = average_over(evidence, search)  # type: ignore[arg-type]
+    found, average = average_over(evidence, search)  # type: ignore[arg-type]
     assert found is search
-    assert (len(settings), sum(shares)) == (5, pytest.approx(1))
+    assert (len(average.settings), sum(average.shares)) == (5, pytest.approx(1))
 
 
 def test_settings_around_a_real_top():
     evidence = evidence_of((3,), tolerance=1e-6)
     top = find_top(evidence, evidence.prior.medians).top
     seen: list[int] = []
-    settings, shares = settings_around(evidence, top, lambda step, score: seen.append(step))
+    average = settings_around(evidence, top, lambda step, score: seen.append(step))
+    settings, shares = average.settings, average.shares
     assert settings[0] is top
     assert len(settings) == len(axis_design(3)[1]) == len(shares)
     assert seen == list(range(1, len(settings)))
@@ -336,3 +337,34 @@ def test_settings_around_a_real_top():
     for setting in settings[1:]:
         assert setting.score < top.score + 0.02
         assert setting.score > top.score - 10
+
+
+@pytest.mark.parametrize("skew", [0.0, 0.05])
+def test_the_evidence_is_the_integral_over_the_scales(skew):
+    precision = torch.tensor([[3.0, 0.8], [0.8, 2.0]], dtype=torch.float64)
+    evidence = stub(precision, spread=1.5, skew=skew)
+    average = settings_around(evidence, evidence.at(evidence.center))  # type: ignore[arg-type]
+    steps = torch.linspace(-6, 6, 241, dtype=torch.float64)
+    grid = torch.cartesian_prod(steps, steps)
+    scores = torch.tensor([evidence.at(evidence.center + place).score for place in grid]).double()
+    # The score has the density of the hyper-prior relative to that at its median.
+    integral = float(torch.logsumexp(scores, 0)) + 2 * math.log(0.05) - 2 * math.log(1.5 * math.sqrt(2 * math.pi))
+    assert average.log_evidence == pytest.approx(integral, abs=1e-6 if skew == 0 else 0.02)
+
+
+def test_the_null_setting_has_its_share_by_the_rule_of_bayes():
+    evidence = stub(torch.eye(2, dtype=torch.float64))
+    top = evidence.at(evidence.center)
+    average = settings_around(evidence, top)  # type: ignore[arg-type]
+    both = average.with_null(top, average.log_evidence + math.log(3), prior_share=0.2)
+    assert both.null_share == pytest.approx(3 * 0.2 / (3 * 0.2 + 0.8), rel=1e-12)
+    assert both.shares[-1] == both.null_share
+    assert sum(both.shares) == pytest.approx(1, rel=1e-12)
+    assert both.shares[0] / both.shares[1] == pytest.approx(average.shares[0] / average.shares[1], rel=1e-12)
+    assert both.settings == (*average.settings, top)
+
+
+def test_a_null_setting_of_next_to_no_share_is_left_out():
+    evidence = stub(torch.eye(2, dtype=torch.float64))
+    average = settings_around(evidence, evidence.at(evidence.center))  # type: ignore[arg-type]
+    assert average.with_null(average.settings[0], average.log_evidence - 10, prior_share=0.2) is average

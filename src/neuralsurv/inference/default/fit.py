@@ -13,7 +13,9 @@ from neuralsurv.inference.default.curve_choice import UNITS
 from neuralsurv.inference.default.expectations import NODES
 from neuralsurv.inference.default.footprint import require_default
 from neuralsurv.inference.default.module_training import ModuleTraining
+from neuralsurv.inference.default.null_setting import PRIOR_SHARE, null_setting
 from neuralsurv.inference.default.scales import (
+    Average,
     Evidence,
     Report,
     ScaledSolver,
@@ -32,7 +34,7 @@ from neuralsurv.inference.default.structure import (
 )
 from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.threads import threads_for
-from neuralsurv.model.additive import Additive
+from neuralsurv.model.additive import TIME_GROUPS, Additive
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.likelihood import AdditiveLikelihood
 from neuralsurv.model.module_network import ModuleNetwork
@@ -89,6 +91,8 @@ class DefaultFit:
         The score of the best setting so far, after each that was tried in the search.
     settings : int
         How many settings the posterior averages over.
+    null_share : float
+        The share of the posterior in which no covariate matters.
     interrupted : bool
         Whether the user stopped the search for the scales.
     solver : SolverReport
@@ -106,6 +110,7 @@ class DefaultFit:
     top: Setting
     trace: tuple[float, ...]
     settings: int
+    null_share: float
     interrupted: bool
     solver: SolverReport
     epochs: int = 0
@@ -166,6 +171,7 @@ class DefaultFit:
             latent_share=latent / float(exposure.sum()),
             scales=self.scales,
             settings=self.settings,
+            null_share=self.null_share,
             epochs=self.epochs,
             **asdict(self.solver),
             **concern_fields(concerns),
@@ -294,19 +300,11 @@ def fit_default(
                 break
             evidence, theta_star = again, star
             search = Search(found.top, (*search.scores, *found.scores), found.interrupted)
-        averaged, shares = [search.top], [1.0]
-        interrupted = search.interrupted
-        if settings.average and prior.groups and len(cohort) <= _ROWS_TO_AVERAGE and not interrupted:
-            try:
-                with bar("settings to average over", None, verbose) as advance:
-                    search, averaged, shares = average_over(evidence, search, _words(advance))
-                    interrupted = search.interrupted
-            except KeyboardInterrupt:
-                interrupted = True
+        search, average = _average(cohort, network, evidence, search, settings, verbose)
     top = search.top
     theta: Gaussian = top.state.theta
-    if len(averaged) > 1:
-        theta = MixtureGaussian(tuple(shares), tuple(setting.state.theta for setting in averaged))
+    if len(average.settings) > 1:
+        theta = MixtureGaussian(average.shares, tuple(setting.state.theta for setting in average.settings))
     solver = evidence.solver
     lost = solver.at(prior.multipliers(top.log_scales)).lost_information(top.state.curvature)
     report = SolverReport(solver.name, solver.reason, solver.rank, lost)
@@ -319,11 +317,38 @@ def fit_default(
         prior=prior,
         top=top,
         trace=search.scores,
-        settings=len(averaged),
-        interrupted=interrupted,
+        settings=len(average.settings),
+        null_share=average.null_share,
+        interrupted=search.interrupted,
         solver=report,
         epochs=epochs,
     )
+
+
+def _average(
+    cohort: Cohort,
+    network: Additive,
+    evidence: Evidence,
+    search: Search,
+    settings: DefaultSettings,
+    verbose: bool | str | int,
+) -> tuple[Search, Average]:
+    """Return the search, which may go on, and the settings that the posterior averages over."""
+    alone = Average.of(search.top)
+    groups = [group.name for group in evidence.prior.groups]
+    if search.interrupted or not settings.average or not groups or len(cohort) > _ROWS_TO_AVERAGE:
+        return search, alone
+    try:
+        with bar("settings to average over", None, verbose) as advance:
+            search, average = average_over(evidence, search, _words(advance))
+            if search.interrupted or not evidence.hyper_priors or set(groups) <= set(TIME_GROUPS):
+                return search, average
+            null = network.without_covariates()
+            likelihood, prior = _likelihood(cohort, null, settings), build_prior(null, settings)
+            of_time = _evidence(likelihood, evidence.phi, prior, torch.zeros(null.size, dtype=torch.float64), settings)
+            return search, average.with_null(*null_setting(evidence, of_time), PRIOR_SHARE)
+    except KeyboardInterrupt:
+        return replace(search, interrupted=True), alone
 
 
 def _likelihood(cohort: Cohort, network: Additive, settings: DefaultSettings) -> AdditiveLikelihood:

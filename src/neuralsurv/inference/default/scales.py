@@ -274,10 +274,39 @@ def axis_design(count: int) -> tuple[Tensor, Tensor]:
     return points, weights
 
 
-def settings_around(
-    evidence: Evidence, top: Setting, report: Report = lambda step, score: None
-) -> tuple[list[Setting], list[float]]:
-    """Return settings to average over, and their weights."""
+def volume(evidence: Evidence, top: Setting) -> float:
+    """Return the log of the volume under the Gaussian at a top, in spreads of the hyper-prior.
+
+    With the score of the top it is the log evidence, up to a constant that is the same for all models of the rows.
+    """
+    return float(torch.linalg.slogdet(_axes(evidence, top)).logabsdet - evidence.prior.spreads.log().sum())
+
+
+@dataclass(frozen=True)
+class Average:
+    """Settings to average over, with their shares."""
+
+    settings: tuple[Setting, ...]
+    shares: tuple[float, ...]
+    log_evidence: float = 0.0  # integrated over the scales, up to a constant of the rows
+    null_share: float = 0.0  # of the setting in which no covariate matters, which comes last if there is one
+
+    @classmethod
+    def of(cls, setting: Setting) -> Average:
+        """Return a setting alone."""
+        return cls((setting,), (1.0,))
+
+    def with_null(self, setting: Setting, log_evidence: float, prior_share: float) -> Average:
+        """Return the average with the setting in which no covariate matters, which has this share of the prior."""
+        logs = [self.log_evidence + math.log1p(-prior_share), log_evidence + math.log(prior_share)]
+        mine, null = torch.softmax(torch.tensor(logs, dtype=torch.float64), 0).tolist()
+        if null < _LEAST_SHARE:
+            return self
+        return Average((*self.settings, setting), (*(mine * share for share in self.shares), null), null_share=null)
+
+
+def settings_around(evidence: Evidence, top: Setting, report: Report = lambda step, score: None) -> Average:
+    """Return settings to average over."""
     axes = _axes(evidence, top)
     points, weights = axis_design(len(top.log_scales))
     settings, logs = [top], [math.log(float(weights[0]))]
@@ -286,27 +315,29 @@ def settings_around(
         settings.append(setting)
         logs.append(math.log(float(weight)) + setting.score - top.score + 0.5 * float(point @ point))
         report(number, setting.score)
-    shares = torch.softmax(torch.tensor(logs, dtype=torch.float64), 0)
+    densities = torch.tensor(logs, dtype=torch.float64)
+    shares = torch.softmax(densities, 0)
     kept = (shares >= _LEAST_SHARE).nonzero().squeeze(1).tolist()
-    return [settings[k] for k in kept], (shares[kept] / shares[kept].sum()).tolist()
+    log_evidence = top.score + volume(evidence, top) + float(torch.logsumexp(densities, 0))
+    return Average(tuple(settings[k] for k in kept), tuple((shares[kept] / shares[kept].sum()).tolist()), log_evidence)
 
 
 def average_over(
     evidence: Evidence, search: Search, report: Report = lambda step, score: None
-) -> tuple[Search, list[Setting], list[float]]:
-    """Return the search, settings to average over, and their weights.
+) -> tuple[Search, Average]:
+    """Return the search, and settings to average over.
 
     The design reaches far enough to meet another, higher top. Its own point there would then have nearly all of the
     weight, so the search goes on from it, and the design is placed again.
     """
     for _ in range(_MOST_TOPS):
-        settings, shares = settings_around(evidence, search.top, report)
-        best = max(settings, key=lambda setting: setting.score)
+        average = settings_around(evidence, search.top, report)
+        best = max(average.settings, key=lambda setting: setting.score)
         if best.score <= search.top.score + _ENOUGH:
             break
         found = find_top(evidence, best.log_scales, report)
         scores = tuple(max(search.scores[-1], score) for score in found.scores)
         search = Search(found.top, (*search.scores, *scores), found.interrupted)
         if found.interrupted:
-            return search, [search.top], [1.0]
-    return search, settings, shares
+            return search, Average.of(search.top)
+    return search, average
