@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.optimise.descent import Answer, Function, InverseHessian, descend, descend_together
+from neuralsurv.inference.paper.descent import Answer, Function, InverseHessian, descend, descend_together
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
 from neuralsurv.model.network import Pullback
