@@ -113,7 +113,8 @@ class TestMeanSearch:
         problem, linearised, coordinates, v = somewhere
         m = self.search(*somewhere)
         # The mean that gives this m: the rows have more points than weights.
-        mean = torch.linalg.lstsq(linearised.jacobian, (m - linearised.offset)[:, None], driver="gelsd").solution[:, 0]
+        jacobian = linearised.rows.dense()
+        mean = torch.linalg.lstsq(jacobian, (m - linearised.offset)[:, None], driver="gelsd").solution[:, 0]
         torch.testing.assert_close(linearised.offset + linearised.rows.times(mean), m, rtol=1e-7, atol=1e-7)
 
         def bound(theta):

@@ -93,7 +93,7 @@ class TestStart:
         problem = intricate()
         theta = mode.random_starts(problem, 1, 0)[0]
         linearised, _, state = setting(problem, theta, spread="prior")
-        dense = linearised.jacobian @ torch.diag(1 / problem.weight_prior.precision) @ linearised.jacobian.T
+        dense = linearised.rows.dense() @ torch.diag(1 / problem.weight_prior.precision) @ linearised.rows.dense().T
         assert torch.allclose(state.v, dense.diagonal(), rtol=1e-12)
         assert torch.allclose(state.m, problem.network.value(theta, problem.points.time, problem.point_x), rtol=1e-12)
 
@@ -198,7 +198,7 @@ class TestStoppingRule:
                 return type("Far", (), {"mean": gaussian.mean, "variance": gaussian.variance, "divergence": far})()
 
             def moments(self, gaussian):
-                return linearised.jacobian @ gaussian.mean, gaussian.variance(linearised.jacobian)
+                return linearised.rows.dense() @ gaussian.mean, gaussian.variance(linearised.rows.dense())
 
         def far(self, precision):
             return math.inf
