@@ -23,7 +23,6 @@ from neuralsurv.cli.options import (
     ReportArguments,
     ServeOptions,
     StreamOptions,
-    check_folds,
     processes,
     some_of,
     with_options,
@@ -165,7 +164,6 @@ def evaluate(
     Folds hold whole subjects where --id is given. Nothing is saved but the scores.
     """
     check_settings(given.model)
-    check_folds(options)
     check_there(check_file(given.data))
     from neuralsurv.cli.tables.survival_table import check_table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 
-from neuralsurv.names import counted, printable
+from neuralsurv.names import counted, listed, printable
 from neuralsurv.posterior.fitted import Fitted
 
 # A part of the default model with a smaller scale than this changes hazards by a few per cent at most.
@@ -72,7 +72,7 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
         ("Model", "rho", f"{posterior.rho:g}"),
     ]
     if encoding.standardise and encoding.rare_values:
-        rows.insert(4, ("Data", "too rare to learn from", _some(encoding.rare_values)))
+        rows.insert(4, ("Data", "too rare to learn from", listed(encoding.rare_values, _MOST_SHOWN)))
     if posterior.network.bayesian_share:
         rows.append(("Model", "weights of the network", posterior.network.bayesian_share))
         if found.scales:
@@ -109,11 +109,6 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
         ]
     known = (found.trust,) if found.trust and found.trust not in found.messages else ()
     return Summary(tuple(rows), found.messages + known)
-
-
-def _some(values: tuple[str, ...]) -> str:
-    more = len(values) - _MOST_SHOWN
-    return ", ".join(values[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _turned_off(scales: dict[str, float]) -> str:

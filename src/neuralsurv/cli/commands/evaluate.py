@@ -23,11 +23,12 @@ from neuralsurv.cli.output_files import reserved, write_table
 from neuralsurv.cli.ridge_cox import fit_ridge_cox
 from neuralsurv.cli.settings import Config
 from neuralsurv.cli.start import interrupted
-from neuralsurv.cli.tables.covariate_checks import is_number, unusable
+from neuralsurv.cli.tables.covariate_checks import unusable
 from neuralsurv.cli.tables.survival_table import read_survival_table
 from neuralsurv.cli.tables.table_input import table_kind
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
+from neuralsurv.data.row_values import is_number
 from neuralsurv.errors import InputError, MissingCodeWarning, NeuralSurvWarning
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.metrics import (
@@ -106,11 +107,6 @@ def make_folds(outcome: Outcome, subject: np.ndarray | None, folds: int, repeats
     """Split a cohort into folds with about the same share of events each; a subject is never on both sides."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-    if folds < 2 or repeats < 1:
-        raise InputError(
-            f"{counted(folds, 'fold')} and {counted(repeats, 'repeat')} cannot be run; use at least 2 folds and "
-            "1 repeat."
-        )
     people = np.arange(len(outcome)) if subject is None else subject
     if pd.isna(people).any():
         gone = counted(int(pd.isna(people).sum()), "row")
