@@ -3,8 +3,8 @@ import inspect
 import pytest
 
 from cli.run_command import refused
+from neuralsurv.cli.config import run_options
 from neuralsurv.cli.options import FILE, OUTCOME, DataSettings, EvaluateOptions, ServeOptions, some_of, with_options
-from neuralsurv.cli.settings import run_options
 from neuralsurv.errors import InputError
 
 

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from neuralsurv.cli import options as o
+from neuralsurv.cli.config import Config, check_settings, run_options
 from neuralsurv.cli.messages import Messages, as_json
 from neuralsurv.cli.options import (
     FILE,
@@ -27,7 +28,6 @@ from neuralsurv.cli.options import (
     some_of,
     with_options,
 )
-from neuralsurv.cli.settings import Config, check_settings, run_options
 from neuralsurv.cli.start import BAD_INPUT, INTERRUPTED, UNEXPECTED
 from neuralsurv.cli.tables.roles import check_file, check_there
 from neuralsurv.errors import InputError, NeuralSurvError

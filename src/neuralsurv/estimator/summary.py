@@ -9,7 +9,7 @@ from neuralsurv.names import counted, listed, printable
 from neuralsurv.posterior.fitted import Fitted
 
 # A part of the default model with a smaller scale than this changes hazards by a few per cent at most.
-_NEXT_TO_NOTHING = 0.05
+_NEGLIGIBLE = 0.05
 # Rare values that are listed by name.
 _MOST_SHOWN = 8
 
@@ -82,7 +82,7 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
             ("Fit", "settings of the scales tried", f"{found.sweeps}{search}"),
             ("Fit", "ELBO and log hyper-prior", f"{fitted.trace[-1]:.3f}"),
             *(("Posterior", f"scale of the {name}", f"{scale:.3f}") for name, scale in found.scales.items()),
-            ("Posterior", "next to nothing by the evidence", _turned_off(found.scales)),
+            ("Posterior", "switched off by the evidence", _turned_off(found.scales)),
             ("Posterior", "settings averaged over", str(found.settings)),
         ]
         if found.modes > 1:
@@ -112,4 +112,4 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
 
 
 def _turned_off(scales: dict[str, float]) -> str:
-    return ", ".join(name for name, scale in scales.items() if scale < _NEXT_TO_NOTHING) or "none"
+    return ", ".join(name for name, scale in scales.items() if scale < _NEGLIGIBLE) or "none"

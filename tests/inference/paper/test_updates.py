@@ -94,7 +94,7 @@ class TestUpdatesAreStationary:
         problem = intricate(activation)
         theta = mode.random_starts(problem, 1, 0)[0]
         linearised, solver, state = setting(problem, theta)
-        state, info = cavi.fit(problem, linearised, solver, state, tolerance=1e-13)
+        state, info = cavi.sweep_until_converged(problem, linearised, solver, state, tolerance=1e-13)
         assert info.converged
         _, slope = updates.curvature_and_slope(problem, state.m, state.v, state.phi)
         q = self.factors(problem, state, state.phi, -2 * slope[problem.points.events :], state.theta)

@@ -16,12 +16,12 @@ import pandas as pd
 from sklearn.base import clone
 
 from neuralsurv.cli.commands.fit import usable_cohort
+from neuralsurv.cli.config import Config
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import make_estimator
 from neuralsurv.cli.options import EvaluateOptions
 from neuralsurv.cli.output_files import reserved, write_table
 from neuralsurv.cli.ridge_cox import fit_ridge_cox
-from neuralsurv.cli.settings import Config
 from neuralsurv.cli.start import interrupted
 from neuralsurv.cli.tables.covariate_checks import unusable
 from neuralsurv.cli.tables.survival_table import read_survival_table
@@ -56,7 +56,7 @@ _MOST_TIMES = 400
 _BRIER_TIMES = 100
 # Seconds that a user should be told of beforehand.
 _WORTH_A_FORECAST = 10.0
-Curves = Callable[[pd.DataFrame, Outcome, pd.DataFrame, np.ndarray], np.ndarray]
+PredictCurves = Callable[[pd.DataFrame, Outcome, pd.DataFrame, np.ndarray], np.ndarray]
 
 
 def run(given: Config, options: EvaluateOptions, out: Path | None, *, force: bool, messages: Messages) -> None:
@@ -182,7 +182,7 @@ def compare(
 ) -> Scores:
     """Fit a copy of the model and the other methods in all folds, and score them."""
     scores = Scores(_horizon(outcome, folds, options.horizon))
-    curves: tuple[Curves, ...] = (
+    curves: tuple[PredictCurves, ...] = (
         _neuralsurv(model, scores.warnings), _ridge_cox(options.cox_penalty), _kaplan_meier
     )  # fmt: skip
     rows: list[dict[str, Any]] = []
@@ -266,7 +266,7 @@ def _fold_scores(
     return found
 
 
-def _neuralsurv(estimator: SurvivalEstimator, counts: Counter[str]) -> Curves:
+def _neuralsurv(estimator: SurvivalEstimator, counts: Counter[str]) -> PredictCurves:
     def curves(train_x: pd.DataFrame, train: Outcome, test_x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", NeuralSurvWarning)
@@ -282,7 +282,7 @@ def _neuralsurv(estimator: SurvivalEstimator, counts: Counter[str]) -> Curves:
     return curves
 
 
-def _ridge_cox(penalty: float) -> Curves:
+def _ridge_cox(penalty: float) -> PredictCurves:
     def curves(train_x: pd.DataFrame, train: Outcome, test_x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         encoding = Encoding.fit(train_x, train.risk_weight(), events=train.event_weight())
         model = fit_ridge_cox(encoding.transform(train_x), train, penalty)
