@@ -32,7 +32,7 @@ test: lint ## lint, then run all tests
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 # The rules of the data, the algebra, the model and the default fit, without commands, browsers and processes.
-QUICK := $(addprefix tests/,data solvers model posterior metrics files inference/default inference/optimise \
+QUICK := $(addprefix tests/,data solvers model posterior metrics files inference/default inference/paper/test_descent.py \
 	inference/exact/test_fit.py estimator/test_parameters.py estimator/test_default_model.py cli/tables \
 	test_architecture.py test_public.py test_names.py)
 quick: $(STAMP) ## run the tests of about a minute

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neuralsurv.data.features import Encoding
 from neuralsurv.model.hazard import ClosedForm, Constant, MonteCarlo, Normaliser
+from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.network import MLP
 from neuralsurv.model.prior import Gamma, WeightPrior
 from neuralsurv.posterior.gaussian import Posterior
@@ -27,6 +28,13 @@ def normaliser_of(kind: str, network: MLP, star: Tensor) -> Normaliser:
         "monte-carlo": MonteCarlo(network, prior, draws=8, seed=3),
     }
     return kinds[kind]
+
+
+def g_moments(posterior: Posterior, time: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of g at P points, `time` (P,) and `x` (P, d), of a posterior around one mode."""
+    linearised = linearise_network(posterior.network, posterior.theta_star, time, x)
+    mean = linearised.offset + linearised.rows.times(posterior.theta.mean)
+    return mean, posterior.theta.variance(linearised.rows.dense())
 
 
 def small_posterior(

@@ -12,7 +12,7 @@ from matplotlib import pyplot
 import neuralsurv
 import pages
 from cli.run_command import run
-from neuralsurv.cli.settings import read_config
+from neuralsurv.cli.config import read_config
 
 ROOT = Path(__file__).parents[1]
 EVERY_PAGE = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

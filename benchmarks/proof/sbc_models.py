@@ -139,7 +139,7 @@ def cavi_draws(model: DrawnModel, cohort: Cohort, seed: int) -> Draws:
     linearised = linearise(problem, model.theta_star)
     solver = PrimalSolver(linearised.rows, model.precision)
     state = cavi.start(problem, linearised, torch.zeros_like(model.precision), model.phi_prior.mean)
-    state, _ = cavi.fit(problem, linearised, solver, state)
+    state, _ = cavi.sweep_until_converged(problem, linearised, solver, state)
     assert state.theta is not None
     return _drawn(model, state.phi, state.theta, seed)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from neuralsurv.errors import InputError
 
-_MOST_NAMES = 20
 # Control characters, by which a name in a file could move the cursor, set a title or hide text, and those that turn the
 # direction of writing.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -32,10 +31,10 @@ def suggestion(name: str, known: Iterable[str], sentence: str) -> str:
     return f"did you mean {by_lower[close[0]]!r}? {sentence}" if close else sentence[0].lower() + sentence[1:]
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return names separated by commas, only the first 20 if there are more."""
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Return names separated by commas, only the first `most` if there are more."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def check_known(name: str, known: Sequence[Any], *, what: str, where: str = "") -> None:

@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from neuralsurv import NeuralSurv, PaperNeuralSurv
 from neuralsurv.cli.command_line import app
-from neuralsurv.cli.settings import MODEL_SETTINGS
+from neuralsurv.cli.config import MODEL_SETTINGS
 from small_cohort import small_cohort
 
 START = """

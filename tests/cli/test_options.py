@@ -3,8 +3,9 @@ import inspect
 import pytest
 
 from cli.run_command import refused
-from neuralsurv.cli.options import FILE, OUTCOME, DataSettings, ServeOptions, some_of, with_options
-from neuralsurv.cli.settings import run_options
+from neuralsurv.cli.config import run_options
+from neuralsurv.cli.options import FILE, OUTCOME, DataSettings, EvaluateOptions, ServeOptions, some_of, with_options
+from neuralsurv.errors import InputError
 
 
 def test_a_group_stands_where_its_parameter_stood_and_is_made_of_its_options():
@@ -49,3 +50,10 @@ def test_what_is_repeated_is_kept_in_order():
 @pytest.mark.parametrize("command", ["fit", "evaluate"])
 def test_a_command_without_a_table(command):
     assert "there is no data file" in refused(command, "--out", "m.neuralsurv" if command == "fit" else "s.csv")
+
+
+def test_a_cross_validation_has_two_folds_at_least_and_one_repeat():
+    with pytest.raises(InputError, match="1 fold and 1 repeat cannot be run; use at least 2 folds and 1 repeat"):
+        EvaluateOptions(folds=1)
+    with pytest.raises(InputError, match="5 folds and 0 repeats cannot be run"):
+        EvaluateOptions(repeats=0)

@@ -13,6 +13,7 @@ from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import NeuralSurvWarning
 from neuralsurv.metrics.kaplan_meier import survival_curve
 from neuralsurv.model.additive import Additive
+from posteriors import g_moments
 from small_cohort import small_cohort
 
 COHORT = small_cohort(60)
@@ -47,7 +48,7 @@ def log_hazard(model: NeuralSurv, x: pd.DataFrame = COHORT.x) -> np.ndarray:
     """Posterior mean and standard deviation of g over people and times; no draws."""
     people = torch.from_numpy(model.encoding_.transform(x))
     scaled = torch.from_numpy(TIMES / model.time_scale_)
-    moments = model.posterior_.g_moments(scaled.repeat(len(people)), people.repeat_interleave(len(TIMES), 0))
+    moments = g_moments(model.posterior_, scaled.repeat(len(people)), people.repeat_interleave(len(TIMES), 0))
     return np.stack([moments[0].numpy(), np.sqrt(moments[1].numpy())])
 
 

@@ -16,6 +16,7 @@ from neuralsurv.inference.default.fit import DefaultFit, fit_default
 from neuralsurv.model.additive import Additive
 from neuralsurv.model.prior import PointMass
 from neuralsurv.posterior.concerns import CROWDED_SHARE, FEW_EVENTS
+from posteriors import g_moments
 from small_cohort import quick_default, small_cohort
 
 COHORT = small_cohort()
@@ -40,7 +41,7 @@ def log_hazard(model: NeuralSurv, unit: float = 1.0) -> tuple[np.ndarray, np.nda
     """Mean and standard deviation of g over people and times; draws may differ in the signs of a basis."""
     x = torch.from_numpy(model.encoding_.transform(COHORT.x))
     scaled = torch.from_numpy(unit * TIMES / model.time_scale_)
-    mean, variance = model.posterior_.g_moments(scaled.repeat(len(x)), x.repeat_interleave(len(TIMES), 0))
+    mean, variance = g_moments(model.posterior_, scaled.repeat(len(x)), x.repeat_interleave(len(TIMES), 0))
     return mean.numpy(), np.sqrt(variance.numpy())
 
 

@@ -88,7 +88,7 @@ def test_parts_of_the_default_model_that_are_next_to_nothing_are_named(
     changed = replace(fitted, diagnostics=replace(fitted.diagnostics, scales=scales))
     rows = {name: (section, value) for section, name, value in summarise(changed, "NeuralSurv").rows}
     words = ", ".join(list(scales)[k] for k in named) or "none"
-    assert rows["next to nothing by the evidence"] == ("Posterior", words)
+    assert rows["switched off by the evidence"] == ("Posterior", words)
 
 
 def test_warnings_are_shown() -> None:

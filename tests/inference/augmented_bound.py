@@ -40,7 +40,7 @@ class Factors:
 
 def augmented_elbo(problem: PaperProblem, linearised: Linearised, q: Factors) -> Tensor:
     points, events = problem.points, problem.points.events
-    jacobian = linearised.jacobian
+    jacobian = linearised.rows.dense()
     m = linearised.offset + jacobian @ q.mean
     second = m**2 + ((jacobian @ q.covariance) * jacobian).sum(1)
     z = problem.normaliser(points.time, problem.x[points.row])

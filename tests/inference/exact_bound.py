@@ -101,7 +101,7 @@ def dense_ascent(
     zeros = torch.zeros(size, dtype=torch.float64)
     linearised = linearise_network(likelihood.network, zeros, likelihood.points.time, likelihood.point_x)
     precision = torch.linspace(8, 48, size, dtype=torch.float64) if precision is None else precision
-    jacobian = linearised.jacobian
+    jacobian = linearised.rows.dense()
     solver = PrimalSolver(DenseRows(jacobian), precision)
     return Ascent(likelihood, phi, linearised.offset, solver, precision, fisher), jacobian
 

@@ -180,4 +180,4 @@ def fitted(
 ) -> tuple[Linearised, cavi.CaviState, cavi.CaviInfo]:
     """Sweep from (theta, phi); return the linearised points, the last state and the info."""
     linearised, solver, state = setting(problem, theta, phi, spread)
-    return linearised, *cavi.fit(problem, linearised, solver, state, **options)  # type: ignore[arg-type]
+    return linearised, *cavi.sweep_until_converged(problem, linearised, solver, state, **options)  # type: ignore[arg-type]

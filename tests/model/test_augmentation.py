@@ -9,11 +9,11 @@ import pytest
 import torch
 from polyagamma import random_polyagamma
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from false_alarm import z_bound
 from neuralsurv.model.augmentation import (
     latent_intensity,
-    log_cosh_half,
     log_sigmoid_bound,
     log_thinning,
     polya_gamma_mean,
@@ -27,6 +27,14 @@ BOTH_SIGNS = sorted({sign * size for size in SIZES for sign in (-1.0, 1.0)})
 
 def tensor(values) -> Tensor:
     return torch.as_tensor(values, dtype=torch.float64)
+
+
+def log_cosh_half(c: Tensor) -> Tensor:
+    """The log of cosh(c/2), whose slopes are the means of Pólya–Gamma variables, to working precision."""
+    size = c.abs()
+    # The terms of the form for large c cancel near 0, where the result is as small as c**2 / 8.
+    near_zero = torch.log1p(2 * torch.sinh(size.clamp(max=1) / 4) ** 2)
+    return torch.where(size < 1, near_zero, size / 2 + softplus(-size) - math.log(2))
 
 
 def z_score(sample: np.ndarray, claimed: float) -> float:

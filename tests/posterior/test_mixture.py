@@ -52,15 +52,6 @@ def test_draws_of_a_part_predict_with_its_network_and_normaliser(mixed):
         torch.testing.assert_close(whole["likelihood"][k], part.log_likelihood_draws(one, 0 * time, time, event, X)[0])
 
 
-def test_moments_are_those_of_many_draws(mixed):
-    time = torch.tensor([0.4, 0.9], dtype=torch.float64)
-    g = mixed.g_draws(mixed.draw(60_000, seed=0), time, X)
-    mean, variance = mixed.g_moments(time, X)
-    spread = g.std(0)
-    assert bool(((g.mean(0) - mean).abs() < 5 * spread / 60_000**0.5).all())
-    torch.testing.assert_close(g.var(0), variance, rtol=0.05, atol=0.0)
-
-
 def test_parts_must_be_of_one_model():
     with pytest.raises(InputError, match="a mixture needs posteriors of one model"):
         MixedPosterior.of((small_posterior(), small_posterior(hidden=(5,))))

@@ -75,7 +75,7 @@ def test_workers_answer_are_replaced_and_end_together(path):
         _, log = stop(process)
         assert process.returncode == -signal.SIGTERM
         assert not [worker for worker in workers if os.path.exists(f"/proc/{worker}")]
-        assert re.search(r"worker 0 has ended with code -9 and is started again", log)
+        assert re.search(r"worker 0 has ended with code -9 and is restarted", log)
         assert "Traceback" not in log
 
 

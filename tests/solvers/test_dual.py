@@ -195,8 +195,8 @@ def test_fit_is_that_of_the_plain_solver(n, hidden):
     linearised, plain, first = setting(task, theta)
     assert (linearised.rows.shape[0] < linearised.rows.shape[1]) == (n == 6)
     dual = DualSolver(linearised.rows, task.weight_prior.precision)
-    expected, expected_info = cavi.fit(task, linearised, plain, first)
-    found, info = cavi.fit(task, linearised, dual, first)
+    expected, expected_info = cavi.sweep_until_converged(task, linearised, plain, first)
+    found, info = cavi.sweep_until_converged(task, linearised, dual, first)
     assert info.converged
     assert info.sweeps == expected_info.sweeps
     assert info.elbo == pytest.approx(expected_info.elbo, abs=1e-8)

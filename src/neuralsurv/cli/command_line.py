@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from neuralsurv.cli import options as o
+from neuralsurv.cli.config import Config, check_settings, run_options
 from neuralsurv.cli.messages import Messages, as_json
 from neuralsurv.cli.options import (
     FILE,
@@ -23,12 +24,10 @@ from neuralsurv.cli.options import (
     ReportArguments,
     ServeOptions,
     StreamOptions,
-    check_folds,
     processes,
     some_of,
     with_options,
 )
-from neuralsurv.cli.settings import Config, check_settings, run_options
 from neuralsurv.cli.start import BAD_INPUT, INTERRUPTED, UNEXPECTED
 from neuralsurv.cli.tables.roles import check_file, check_there
 from neuralsurv.errors import InputError, NeuralSurvError
@@ -165,7 +164,6 @@ def evaluate(
     Folds hold whole subjects where --id is given. Nothing is saved but the scores.
     """
     check_settings(given.model)
-    check_folds(options)
     check_there(check_file(given.data))
     from neuralsurv.cli.tables.survival_table import check_table
 

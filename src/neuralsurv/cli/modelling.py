@@ -6,8 +6,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from neuralsurv.cli.config import check_settings
 from neuralsurv.cli.messages import Messages
-from neuralsurv.cli.settings import check_settings
 from neuralsurv.cli.tables.survival_table import SurvivalTable
 from neuralsurv.data.features import Encoding
 from neuralsurv.errors import MissingCodeWarning, NeuralSurvWarning

@@ -245,14 +245,13 @@ class EvaluateOptions:
         float | None, option("Where the Brier score ends; as far as it is defined if not given.", _SCORES, "TIME")
     ] = None
 
-
-def check_folds(options: EvaluateOptions) -> None:
-    """Refuse a cross-validation that cannot be run."""
-    if options.folds < 2 or options.repeats < 1:
-        raise InputError(
-            f"{counted(options.folds, 'fold')} and {counted(options.repeats, 'repeat')} cannot be run; use at least 2 "
-            "folds and 1 repeat."
-        )
+    def __post_init__(self) -> None:
+        """Refuse a cross-validation that cannot be run."""
+        if self.folds < 2 or self.repeats < 1:
+            raise InputError(
+                f"{counted(self.folds, 'fold')} and {counted(self.repeats, 'repeat')} cannot be run; use at least 2 "
+                "folds and 1 repeat."
+            )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from neuralsurv.data.row_values import is_number
 from neuralsurv.errors import MissingCodeWarning
 
 # 9, 99, 999 …, and below zero; 88 and 77 are its usual companions.
@@ -55,7 +56,7 @@ class CodeCounts:
     @classmethod
     def of(cls, values: pd.Series) -> CodeCounts:
         """Look at the values of some rows; in a column that is not of numbers, there is nothing to count."""
-        if not pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype):
+        if not is_number(values):
             return cls()
         numbers = values.dropna().to_numpy(dtype=np.float64)
         place = np.minimum(np.searchsorted(_CODES, numbers), len(_CODES) - 1)

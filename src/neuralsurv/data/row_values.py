@@ -10,6 +10,11 @@ import pandas as pd
 from neuralsurv.errors import InputError
 
 
+def is_number(values: pd.Series) -> bool:
+    """Return whether a column is numeric; true and false are not."""
+    return pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(values.dtype)
+
+
 def rows_phrase(bad: np.ndarray) -> str:
     """Say how many rows are at fault and which come first."""
     where = np.flatnonzero(bad)

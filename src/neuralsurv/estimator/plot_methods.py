@@ -9,6 +9,7 @@ import pandas as pd
 
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
+from neuralsurv.data.row_values import is_number
 from neuralsurv.data.table import require_rows
 from neuralsurv.errors import InputError
 from neuralsurv.estimator.predict_methods import PredictMethods
@@ -94,7 +95,7 @@ class PlotMethods(PredictMethods):
             raise InputError(
                 f"column {feature!r} has no value in the {len(frame)} rows of X; there is nothing to vary."
             )
-        if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column) and column.nunique() > 2:
+        if is_number(column) and column.nunique() > 2:
             values: Any = np.linspace(column.quantile(0.02), column.quantile(0.98), grid)
             kind: Any = np.float64
         else:
@@ -104,15 +105,9 @@ class PlotMethods(PredictMethods):
         for value in values:
             changed = frame.copy()
             changed[feature] = pd.Series([value] * len(frame), frame.index).astype(kind)
-            averages.append(_average(self.predict_rmst(changed, limit)))
+            averages.append(self.predict_rmst(changed, limit).average())
         cube = np.stack(averages, axis=-1)
         name = f"restricted mean survival time to {limit:g}"
         index, columns = pd.Index(["average"]), pd.Index(values, name=feature)
         extrapolated = np.full(len(values), limit > self.time_scale_)
         return Prediction(name, index, columns, extrapolated, len(cube), lambda: iter([cube]))
-
-
-def _average(prediction: Prediction) -> np.ndarray:
-    """Return the mean over people of every draw, shape (S, 1), block by block."""
-    total = sum(block.sum(axis=1) for block in prediction.blocks())
-    return np.asarray(total / len(prediction.index))

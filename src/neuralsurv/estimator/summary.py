@@ -5,11 +5,11 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 
-from neuralsurv.names import counted, printable
+from neuralsurv.names import counted, listed, printable
 from neuralsurv.posterior.fitted import Fitted
 
 # A part of the default model with a smaller scale than this changes hazards by a few per cent at most.
-_NEXT_TO_NOTHING = 0.05
+_NEGLIGIBLE = 0.05
 # Probabilities below this are not told apart.
 _LEAST_PROBABILITY = 0.01
 # Rare values that are listed by name.
@@ -74,7 +74,7 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
         ("Model", "rho", f"{posterior.rho:g}"),
     ]
     if encoding.standardise and encoding.rare_values:
-        rows.insert(4, ("Data", "too rare to learn from", _some(encoding.rare_values)))
+        rows.insert(4, ("Data", "too rare to learn from", listed(encoding.rare_values, _MOST_SHOWN)))
     if posterior.network.bayesian_share:
         rows.append(("Model", "weights of the network", posterior.network.bayesian_share))
         if found.scales:
@@ -84,7 +84,7 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
             ("Fit", "settings of the scales tried", f"{found.sweeps}{search}"),
             ("Fit", "ELBO and log hyper-prior", f"{fitted.trace[-1]:.3f}"),
             *(("Posterior", f"scale of the {name}", f"{scale:.3f}") for name, scale in found.scales.items()),
-            ("Posterior", "next to nothing by the evidence", _turned_off(found.scales)),
+            ("Posterior", "switched off by the evidence", _turned_off(found.scales)),
             ("Posterior", "settings averaged over", str(found.settings)),
         ]
         if found.settings > 1:
@@ -115,14 +115,9 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
     return Summary(tuple(rows), found.messages + known)
 
 
-def _some(values: tuple[str, ...]) -> str:
-    more = len(values) - _MOST_SHOWN
-    return ", ".join(values[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
 def _probability(share: float) -> str:
     return f"{share:.2f}" if share >= _LEAST_PROBABILITY else f"below {_LEAST_PROBABILITY}"
 
 
 def _turned_off(scales: dict[str, float]) -> str:
-    return ", ".join(name for name, scale in scales.items() if scale < _NEXT_TO_NOTHING) or "none"
+    return ", ".join(name for name, scale in scales.items() if scale < _NEGLIGIBLE) or "none"

@@ -10,16 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-_LOG_2 = 0.6931471805599453
-
-
-def log_cosh_half(c: Tensor) -> Tensor:
-    r"""Return :math:`\log\cosh(c/2)` to working precision, without overflow."""
-    size = c.abs()
-    # The terms of the form for large c cancel near 0, where the result is as small as c**2 / 8.
-    near_zero = torch.log1p(2 * torch.sinh(size.clamp(max=1) / 4) ** 2)
-    return torch.where(size < 1, near_zero, size / 2 + softplus(-size) - _LOG_2)
-
 
 def polya_gamma_mean(c: Tensor) -> Tensor:
     r"""Return :math:`\mathrm{E}[\omega]` of :math:`\mathrm{PG}(1, c)`, :math:`\tanh(c/2)/(2c)` (eq. A4).

@@ -26,11 +26,6 @@ class Linearised:
     offset: Tensor
     rows: Rows
 
-    @property
-    def jacobian(self) -> Tensor:
-        """J as a matrix, shape (P, m)."""
-        return self.rows.dense()
-
 
 def linearise_network(network: Network, theta_star: Tensor, time: Tensor, x: Tensor) -> Linearised:
     """Linearise `network` at `theta_star` for the points (time, x)."""

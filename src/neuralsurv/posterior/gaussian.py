@@ -91,11 +91,6 @@ class Posterior:
         weights = {f"theta_{name}": array for name, array in theta.arrays.items()}
         return Description(values, {"theta_star": self.theta_star, **network.arrays, **weights, **normaliser.arrays})
 
-    def g_moments(self, time: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of g at P points, `time` (P,) and `x` (P, d)."""
-        linearised = linearise_network(self.network, self.theta_star, time, x)
-        return linearised.offset + linearised.rows.times(self.theta.mean), self.theta.variance(linearised.jacobian)
-
     def draw(self, count: int, seed: int) -> Draws:
         """Return `count` joint draws of (theta, phi)."""
         generator = torch.Generator().manual_seed(seed)

@@ -64,13 +64,6 @@ class MixedPosterior(Posterior):
             phi[mine] = posterior.phi.draw(int(mine.sum()), generator)
         return MixedDraws(theta, phi, part)
 
-    def g_moments(self, time: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of g: within the parts, and between them."""
-        means, variances = (
-            torch.stack(each) for each in zip(*(part.g_moments(time, x) for part in self.parts), strict=True)
-        )
-        return means.mean(0), variances.mean(0) + means.var(0, correction=0)
-
     def g_draws(self, draws: Draws, time: Tensor, x: Tensor) -> Tensor:
         """Return g of every draw at P points, shape (S, P)."""
         return self._each(draws, lambda part, own: part.g_draws(own, time, x))

@@ -31,17 +31,17 @@ def in_words(prediction: Prediction) -> str:
     return printable(f"{words}, {counted(prediction.count, 'draw', form=',')}")
 
 
-def html_table(prediction: Prediction, level: float = 0.9) -> str:
-    """Return mean and interval for the first people at a few evenly spaced columns, as HTML."""
+def html_table(prediction: Prediction) -> str:
+    """Return mean and 90 % interval for the first people at a few evenly spaced columns, as HTML."""
     people = min(len(prediction.index), _MOST_PEOPLE)
     first = prediction if people == len(prediction.index) else prediction.head(people)
-    found = first.arrays(level)
+    found = first.arrays(0.9)
     width = found["mean"].shape[1]
     columns = np.unique(np.linspace(0, width - 1, min(width, _MOST_COLUMNS)).round().astype(int))
     parts = [found[name][:, columns] for name in ("mean", "lower", "upper")]
     cells = [[_cell(*triple) for triple in zip(*row, strict=True)] for row in zip(*parts, strict=True)]
     table = pd.DataFrame(cells, index=first.index, columns=_heads(prediction, columns))
-    shown = [f"mean [{level:.0%} interval]"]
+    shown = ["mean [90% interval]"]
     if people < len(prediction.index):
         shown.append(f"the first {people} people")
     if len(columns) < width:

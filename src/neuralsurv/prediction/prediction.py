@@ -241,6 +241,11 @@ class Prediction:
             frame["filled_in"] = np.repeat(np.array([", ".join(names) for names in self.filled]), self._width)
         return frame
 
+    def average(self) -> np.ndarray:
+        """Return the mean over people of every draw, shape (S, k), block by block."""
+        total = sum(block.sum(axis=1) for block in self.blocks())
+        return np.asarray(total / len(self.index))
+
     def head(self, people: int) -> Prediction:
         """Return the prediction for the first `people` people; nothing is computed for those of later blocks."""
         if "draws" in self._kept:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
+from neuralsurv.arguments import check_level
 from neuralsurv.data.columns import Column
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
@@ -138,8 +139,7 @@ def build(
     drawn. Of more rows than `most_rows`, predictions are made for some, taken at random. `advance` is called with the
     number of finished steps, of five, and a few words.
     """
-    if not 0 < level < 1:
-        raise InputError(f"level={level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
+    check_level(level)
     if not outcome.event.any():
         raise InputError(f"none of the {len(outcome)} rows has an event; there is nothing to compare the model with.")
     _check_people(people, len(frame))
@@ -364,7 +364,7 @@ def covariate_effects(
     found = []
     for place, (column, values) in enumerate(ways):
         advance(f"effects: {place} of {len(ways)} covariates")
-        means = {value: _average(predictor, _changed(people, column, value), horizon) for value in values}
+        means = {value: predictor.rmst(_changed(people, column, value), horizon).average()[:, 0] for value in values}
         base, shown = values[0], number if column.kind == "number" else str
         for value in values[1:]:
             gap = means[value] - means[base]
@@ -418,9 +418,3 @@ def _changed(people: pd.DataFrame, column: Column, value: Any) -> pd.DataFrame:
     if column.kind == "category" and pd.api.types.is_bool_dtype(people[column.name].dtype):
         value = value == "True"
     return people.assign(**{column.name: pd.Series([value] * len(people), people.index)})
-
-
-def _average(predictor: Predictor, people: pd.DataFrame, horizon: float) -> np.ndarray:
-    """Return the mean over people of each draw of the restricted mean."""
-    total = sum(block.sum(axis=1) for block in predictor.rmst(people, horizon).blocks())
-    return np.asarray(total / len(people)).reshape(-1)

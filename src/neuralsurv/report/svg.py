@@ -22,11 +22,11 @@ _IN_SCRIPTS = re.compile("[<>&\u2028\u2029]")
 _LEADING_ZERO = re.compile(r"(?<=e[+-])0")
 
 
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return round numbers from `low` to `high`, about `count` of them."""
+def ticks(low: float, high: float) -> list[float]:
+    """Return round numbers from `low` to `high`, about five of them."""
     if not high > low:
         return [low]
-    raw = (high - low) / count
+    raw = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(size * power for size in (1.0, 2.0, 2.5, 5.0, 10.0) if size * power >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)

@@ -1,4 +1,4 @@
-"""Predictions for an answer, stopped when the time of a request is over."""
+"""The predictions of an answer, stopped at the deadline of the request."""
 
 from __future__ import annotations
 

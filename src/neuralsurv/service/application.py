@@ -32,7 +32,7 @@ from neuralsurv.service.schemas import Health, ModelDescription, PredictResponse
 
 log = logging.getLogger("neuralsurv.service")
 
-# Requests of up to this many bytes are answered together, up to so many, where each is up to so many numbers.
+# Requests of up to this many bytes are answered together, at most this many, each of at most this many numbers.
 _FEW_BYTES, _MOST_TOGETHER, _FEW_NUMBERS = 2**14, 32, 2**22
 # Seconds between two files of metrics for other workers.
 _SHARE_EVERY = 1.0
@@ -52,12 +52,12 @@ class Job:
 
     @property
     def deadline(self) -> Deadline:
-        """When the time of the request is over."""
+        """The time limit of the request."""
         found: Deadline = self.state.deadline
         return found
 
     def deliver(self) -> None:
-        """Give the result to who waits, if anybody does."""
+        """Set the result of the future, unless nobody waits for it any more."""
         if self.done.done():
             return
         if isinstance(self.result, Exception):
@@ -69,7 +69,7 @@ class Job:
 class Service:
     """What the routes share; `threads` predictions for many people run at the same time.
 
-    Requests for a few people are answered by a thread of their own, together.
+    Requests for a few people are answered together, by a thread of their own.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Service:
             found = answer([job.question for job in jobs if job.question is not None])
         except Exception as error:
             if len(jobs) > 1:
-                # The others must not suffer from what is wrong with one.
+                # One bad request must not fail the others.
                 for job in jobs:
                     self._answer([job])
                 return
@@ -209,13 +209,13 @@ class Service:
         }
 
     def close(self) -> None:
-        """Stop the threads, and drop what waits."""
+        """Stop the threads, and drop the jobs that are waiting."""
         self._batches.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
 
 def _deliver(jobs: list[Job]) -> None:
-    """Hand results to the event loop that waits for them, waking it up once."""
+    """Pass results to the event loop that waits for them, waking it up once."""
 
     def hand_over() -> None:
         for job in jobs:
@@ -268,7 +268,7 @@ def create_app(
 
 
 async def _share(metrics: PrometheusMetrics) -> None:
-    """Let other workers know the metrics of this one, again and again."""
+    """Share the metrics of this worker with the others at regular intervals."""
     while True:
         await asyncio.to_thread(metrics.share)
         await asyncio.sleep(_SHARE_EVERY)

@@ -1,6 +1,6 @@
 """Requests for a few people, answered together by one thread: as many as have come in while it was busy.
 
-Nobody waits for others to come: a request that arrives alone is answered at once.
+No request waits for others: one that arrives alone is answered at once.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Generic, TypeVar
 
 from neuralsurv.inference.threads import threads_for
 
-Job = TypeVar("Job")
+Item = TypeVar("Item")
 
 
-class BatchingThread(Generic[Job]):
+class BatchingThread(Generic[Item]):
     """Hands jobs to `work`, at most `most` at a time; an error that it raises ends the thread."""
 
-    def __init__(self, work: Callable[[list[Job]], None], most: int) -> None:
+    def __init__(self, work: Callable[[list[Item]], None], most: int) -> None:
         self._work, self._most = work, most
-        self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._thread: Thread | None = None
 
-    def add(self, job: Job) -> None:
-        """Let a job be done soon; for one thread to call."""
+    def add(self, job: Item) -> None:
+        """Queue a job; only one thread may call this."""
         if self._thread is None:
             self._thread = Thread(target=self._run, name="predict_batches", daemon=True)
             self._thread.start()
         self._waiting.put(job)
 
     def close(self) -> None:
-        """End the thread after the jobs that wait."""
+        """End the thread after the queued jobs."""
         self._waiting.put(None)
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""When the time of a request is over."""
+"""The time limit of a request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Deadline:
         return max(0.0, self.end - time.monotonic())
 
     def give_up(self) -> None:
-        """Let it pass now: the client has gone, or has had another answer."""
+        """Expire now: the client has disconnected, or has been answered otherwise."""
         self.end = -math.inf
 
     def check(self) -> None:

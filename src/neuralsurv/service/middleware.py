@@ -47,16 +47,16 @@ _HEADERS = (
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask."""
+    """Who may use the service."""
 
-    token: str | None = None  # what a client must show, as ``Authorization: Bearer …``; anyone may ask if None
+    token: str | None = None  # what a client must show, as ``Authorization: Bearer …``; anyone has access if None
     # Names under which the service may be called, without port; any if None. A page from elsewhere whose name was made
     # to point at this machine sends its own name, and is refused.
     hosts: tuple[str, ...] | None = None
     open_paths: tuple[str, ...] = ("/health",)  # paths that need no token
 
     def check(self, path: str, headers: dict[bytes, bytes]) -> None:
-        """Refuse a client that may not ask."""
+        """Refuse a client without access."""
         host = _name_of_host(headers.get(b"host", b"").decode("latin-1"))
         if self.hosts is not None and host not in self.hosts:
             raise HTTPException(

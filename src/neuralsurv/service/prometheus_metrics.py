@@ -89,7 +89,7 @@ class PrometheusMetrics:
         self._seconds.labels(path).observe(seconds)
 
     def share(self) -> None:
-        """Let other workers know the metrics of this one."""
+        """Share the metrics of this worker with the others."""
         if self._shared is not None:
             self._shared.write(self._registry.collect())
 

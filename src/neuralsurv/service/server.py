@@ -23,10 +23,10 @@ _MOST = 512
 # Files that the process keeps for itself: its own, and connections that are accepted but not yet counted.
 _RESERVE = 96
 # Seconds that a client may let pass before it sends its request, or takes more of its answer.
-_PATIENCE = 15
+_IDLE_LIMIT = 15
 # Seconds for running requests to finish at shutdown, and then for refusing those that did not.
 GRACE = 10.0
-_LAST_WORDS = 1
+_REFUSAL_GRACE = 1
 _QUEUE = 2048
 _LOG_EVERY = 60.0
 
@@ -55,7 +55,7 @@ class RateLimitedWarning:
             log.warning(text, *values)
 
 
-_CROWDED, _NO_FILES = RateLimitedWarning(), RateLimitedWarning()
+_TOO_MANY, _NO_FILES = RateLimitedWarning(), RateLimitedWarning()
 
 
 class Connection(H11Protocol):
@@ -80,7 +80,7 @@ class Connection(H11Protocol):
         waiting = [one for one in self.connections if isinstance(one, Connection) and one.waiting_since is not None]
         # This one waits too, so there is always one.
         min(waiting, key=lambda one: one.waiting_since or 0.0)._close()
-        _CROWDED.warn("%d connections are open, and those that wait longest are closed", len(self.connections))
+        _TOO_MANY.warn("%d connections are open, and those that wait longest are closed", len(self.connections))
 
     def data_received(self, data: bytes) -> None:
         """Take what the client sends."""
@@ -140,8 +140,8 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_keep_alive=_PATIENCE,
-                timeout_graceful_shutdown=_LAST_WORDS,
+                timeout_keep_alive=_IDLE_LIMIT,
+                timeout_graceful_shutdown=_REFUSAL_GRACE,
                 # asyncio accepts this many connections at a time, and retries each of them if there are no more files:
                 # with more than one the attempts multiply.
                 backlog=1,
@@ -160,7 +160,7 @@ class Server(uvicorn.Server):
         self._app.stop()
         await self._finish(GRACE)
         await super().shutdown(sockets)
-        await self._finish(_LAST_WORDS)
+        await self._finish(_REFUSAL_GRACE)
 
     async def _finish(self, seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -1,7 +1,7 @@
 """A service in one process, or in several that share a port.
 
 Every worker opens the model, watches its file and has limits of its own. The process that starts them opens no model:
-it starts a worker again that has ended, and tells all of them to stop when it is told so.
+it restarts a worker that has ended, and stops all of them when it receives a signal.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from neuralsurv.service.server import GRACE, Server
 
 log = logging.getLogger("neuralsurv.service")
 
-# Seconds: between two looks at the workers, before one that has ended is started again, and to end after the grace.
-_LOOK_EVERY = 0.2
-_START_AGAIN_AFTER = 1.0
-_TO_END = 5.0
+# Seconds between two looks at the workers, before one that has ended is restarted, and for it to exit after its grace.
+_POLL_EVERY = 0.2
+_RESTART_DELAY = 1.0
+_EXIT_GRACE = 5.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServiceSettings:
     """What is served, and how."""
 
     path: Path
@@ -52,13 +52,13 @@ class Settings:
 
 
 def serve(
-    settings: Settings,
+    settings: ServiceSettings,
     place: socket.socket,
     ready: Callable[[tuple[str, ...]], None],
     metrics: SharedMetrics | None = None,
     server: Callable[[Server], None] = lambda _: None,
 ) -> None:
-    """Serve a model in this process until it is told to stop; `ready` gets the warnings of the fit before that."""
+    """Serve a model in this process until it is stopped; `ready` is called with the warnings of the fit before that."""
     # Imported late: with several workers only these need torch.
     from neuralsurv.service.application import create_app
     from neuralsurv.service.model_watch import ModelWatch
@@ -74,7 +74,7 @@ def serve(
         shared_metrics=metrics,
     )
     ready(watch.current.model.diagnostics_.messages)
-    # Else the objects of all the libraries are searched for garbage again and again while a large request is read.
+    # Otherwise every garbage collection during a large request would search the objects of all libraries.
     gc.collect()
     gc.freeze()
     found = Server(app)
@@ -85,32 +85,32 @@ def serve(
 class Workers:
     """Several processes that serve one model at one port."""
 
-    def __init__(self, settings: Settings, count: int, place: socket.socket, folder: Path) -> None:
+    def __init__(self, settings: ServiceSettings, count: int, place: socket.socket, folder: Path) -> None:
         self._settings, self._place, self._folder = settings, place, folder
         self._context = multiprocessing.get_context("spawn")
         self._count = count
         self._running: list[tuple[SpawnProcess, Connection]] = []
-        self._told: int | None = None
+        self._signal: int | None = None
 
     def run(self, ready: Callable[[tuple[str, ...]], None]) -> int:
         """Start the workers, keep them running until a signal comes, and return its number."""
         log_to_stderr(quiet=self._settings.quiet)
-        before = {number: signal.signal(number, self._tell) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self._receive) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self._running = [self._start(number) for number in range(self._count)]
-            said = [self._first_words(number) for number in range(self._count)]
-            if self._told is None:
+            said = [self._wait_until_ready(number) for number in range(self._count)]
+            if self._signal is None:
                 ready(said[0])
-            while self._told is None:
-                self._look()
+            while self._signal is None:
+                self._restart_ended()
         finally:
             self._stop()
             for number, handler in before.items():
                 signal.signal(number, handler)
-        return self._told
+        return self._signal
 
-    def _tell(self, number: int, frame: FrameType | None) -> None:
-        self._told = number
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self._signal = number
 
     def _start(self, number: int) -> tuple[SpawnProcess, Connection]:
         ours, theirs = self._context.Pipe()
@@ -124,11 +124,11 @@ class Workers:
         theirs.close()
         return process, ours
 
-    def _first_words(self, number: int) -> tuple[str, ...]:
+    def _wait_until_ready(self, number: int) -> tuple[str, ...]:
         """Wait until a worker is ready and return the warnings of its model; raise what it could not do."""
         process, pipe = self._running[number]
-        while self._told is None:
-            if not pipe.poll(_LOOK_EVERY):
+        while self._signal is None:
+            if not pipe.poll(_POLL_EVERY):
                 continue
             try:
                 found = pipe.recv()
@@ -139,21 +139,21 @@ class Workers:
             return tuple(found)
         return ()
 
-    def _look(self) -> None:
-        """Wait a moment, and start workers again that have ended."""
-        multiprocessing.connection.wait([process.sentinel for process, _ in self._running], _LOOK_EVERY)
+    def _restart_ended(self) -> None:
+        """Wait a moment, and restart workers that have ended."""
+        multiprocessing.connection.wait([process.sentinel for process, _ in self._running], _POLL_EVERY)
         for number, (process, pipe) in enumerate(self._running):
-            if process.is_alive() or self._told is not None:
+            if process.is_alive() or self._signal is not None:
                 continue
-            log.warning("worker %d has ended with code %s and is started again", number, process.exitcode)
+            log.warning("worker %d has ended with code %s and is restarted", number, process.exitcode)
             pipe.close()
-            time.sleep(_START_AGAIN_AFTER)
+            time.sleep(_RESTART_DELAY)
             self._running[number] = self._start(number)
 
     def _stop(self) -> None:
         for _, pipe in self._running:
             pipe.close()
-        end = time.monotonic() + GRACE + _TO_END
+        end = time.monotonic() + GRACE + _EXIT_GRACE
         for process, _ in self._running:
             process.join(max(0.0, end - time.monotonic()))
             if process.is_alive():
@@ -161,9 +161,11 @@ class Workers:
                 process.join()
 
 
-def work(settings: Settings, place: socket.socket, pipe: Connection, metrics: SharedMetrics, threads: int) -> None:
-    """Serve as one of several workers, until the pipe to who started it ends."""
-    # A terminal interrupts all processes; the first one tells the others.
+def work(
+    settings: ServiceSettings, place: socket.socket, pipe: Connection, metrics: SharedMetrics, threads: int
+) -> None:
+    """Serve as one of several workers, until the pipe to its parent process is closed."""
+    # A terminal interrupts all processes; the parent stops its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch
 

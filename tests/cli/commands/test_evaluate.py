@@ -195,7 +195,6 @@ def test_subjects_stay_together():
 @pytest.mark.parametrize(
     ("cohort", "subject", "folds", "message"),
     [
-        (some_outcome(), None, 1, "1 fold and 1 repeat cannot be run; use at least 2 folds"),
         (some_outcome(events=3), None, 5, "only 3 rows have an event, too few for 5 folds; use --folds with a smaller"),
         (some_outcome(events=58), None, 5, "only 2 rows have no event, too few for 5 folds"),
         (some_outcome(), np.repeat(np.arange(15), 4), 6, "only 5 subjects have an event, too few for 6 folds"),

@@ -265,7 +265,7 @@ def by_cavi(likelihood: Likelihood, phi: float, precision: Tensor, *, tolerance:
     linearised = linearise(problem, zeros)
     solver = PrimalSolver(linearised.rows, precision)
     start = cavi.start(problem, linearised, zeros, phi)
-    state, info = cavi.fit(problem, linearised, solver, start, tolerance=tolerance, max_sweeps=5000)
+    state, info = cavi.sweep_until_converged(problem, linearised, solver, start, tolerance=tolerance, max_sweeps=5000)
     assert info.converged
     return state, info
 

@@ -18,6 +18,7 @@ from neuralsurv.model.additive import Additive
 from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.subspace import SubspaceGaussian
+from posteriors import g_moments
 
 SMALL = DefaultSettings(hidden=(4,), random_network=True)
 GRID = torch.linspace(0.02, 1, 7, dtype=torch.float64)
@@ -36,7 +37,7 @@ def log_hazard_moments(found: DefaultFit, x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of g, plus log of the ceiling, over times and people."""
     time = GRID.repeat(len(x))
     people = x.repeat_interleave(len(GRID), 0)
-    mean, variance = posterior(found).g_moments(time, people)
+    mean, variance = g_moments(posterior(found), time, people)
     ceiling = math.log(found.phi.mean) - torch.log(found.likelihood.normaliser(time, people))
     return mean + ceiling, variance.sqrt()
 

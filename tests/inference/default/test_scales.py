@@ -34,7 +34,7 @@ def evidence_of(hidden: tuple[int, ...] | None = None, n: int = 25, **options: o
     )
     linear = network.linear_size
     groups = [Group("covariates", 0, 2, 0.8, 0.6), Group("trend", 2, 3, 0.5, 0.7)]
-    parts: list[tuple[Rows, bool]] = [(DenseRows(linearised.jacobian[:, :linear]), True)]
+    parts: list[tuple[Rows, bool]] = [(DenseRows(linearised.rows.dense()[:, :linear]), True)]
     if hidden is not None:
         groups.append(Group("network", linear, network.size, 0.4, 0.8))
         parts.append((LayeredRows(linearised.rows.layers[1:]), False))

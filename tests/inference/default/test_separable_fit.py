@@ -17,6 +17,7 @@ from neuralsurv.inference.default.structure import build_prior, place_units
 from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.solvers.grouped import GroupedSolver
 from neuralsurv.solvers.separable import SeparableScales
+from posteriors import g_moments
 
 SETTINGS = DefaultSettings(neighbourhoods=8, quadrature_points=4, tolerance=1e-11, max_sweeps=500)
 CASES = {
@@ -125,7 +126,7 @@ def posterior(found: DefaultFit) -> Posterior:
 
 
 def moments(found: DefaultFit, x: Tensor = ROWS.x) -> tuple[Tensor, Tensor]:
-    return posterior(found).g_moments(TIMES.repeat(len(x)), x.repeat_interleave(len(TIMES), 0))
+    return g_moments(posterior(found), TIMES.repeat(len(x)), x.repeat_interleave(len(TIMES), 0))
 
 
 def assert_same(one: DefaultFit, other: DefaultFit, tolerance: float) -> None:
@@ -174,7 +175,7 @@ def test_fits_that_really_differ_are_told_apart(usual):
 def log_hazard_along(found: DefaultFit, grid: Tensor) -> Tensor:
     """The posterior mean of g, averaged over times, from its own average along the grid."""
     time = torch.linspace(0.05, 0.5, 4, dtype=torch.float64)
-    mean, _ = posterior(found).g_moments(time.repeat(len(grid)), grid.repeat_interleave(4, 0))
+    mean, _ = g_moments(posterior(found), time.repeat(len(grid)), grid.repeat_interleave(4, 0))
     along = mean.reshape(len(grid), 4).mean(1)
     return along - along.mean()
 
@@ -207,7 +208,7 @@ def test_effects_that_fade_are_told_from_effects_that_last():
     found = fit_default(rows, DefaultSettings(neighbourhoods=0, average=False), seed=0)
     ends = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)
     at = torch.tensor([0.03, 0.7], dtype=torch.float64)
-    mean = posterior(found).g_moments(at.repeat(4), ends.repeat_interleave(2, 0))[0].reshape(4, 2)
+    mean = g_moments(posterior(found), at.repeat(4), ends.repeat_interleave(2, 0))[0].reshape(4, 2)
     (early, late), (always, still) = ((mean[0] - mean[1]) / 2).tolist(), ((mean[2] - mean[3]) / 2).tolist()
     assert early > 0.9
     assert abs(late) < 0.3

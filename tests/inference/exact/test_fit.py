@@ -46,7 +46,7 @@ def test_coordinates_are_those_of_the_network(fits, monkeypatch, preset, reduced
     at = COHORT.entry[row] + (COHORT.time - COHORT.entry)[row] * torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
     offset, rows = model.linear(at, row)
     linearised = linearise_network(fit.likelihood.network, fit.theta_star, at, COHORT.x[row])
-    g = linearised.offset + theta @ linearised.jacobian.T
+    g = linearised.offset + theta @ linearised.rows.dense().T
     # What lies across the directions is the prior's, and next to nothing at the points.
     assert float((g - (offset + z @ rows.T)).abs().max()) < (0.1 if reduced else 1e-9)
 
@@ -96,9 +96,9 @@ def test_the_default_gaussian_is_close_to_exact_draws():
     theta = drawn.theta.flatten(0, 1)
     at, row = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64), torch.tensor([0, 7, 3])
     linearised = linearise_network(held.likelihood.network, held.theta_star, at, COHORT.x[row])
-    g = linearised.offset + theta @ linearised.jacobian.T
-    mean = linearised.offset + linearised.jacobian @ held.theta.mean
-    sd = held.theta.variance(linearised.jacobian).sqrt()
+    g = linearised.offset + theta @ linearised.rows.dense().T
+    mean = linearised.offset + linearised.rows.dense() @ held.theta.mean
+    sd = held.theta.variance(linearised.rows.dense()).sqrt()
     # k-hat is about 0.4 here: the Gaussian is good to a fifth of a standard deviation, not more.
     assert float(((g.mean(0) - mean) / sd).abs().max()) < 0.35
     assert float((g.std(0) / sd - 1).abs().max()) < 0.25

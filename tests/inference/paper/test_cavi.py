@@ -93,7 +93,7 @@ class TestStart:
         problem = intricate()
         theta = mode.random_starts(problem, 1, 0)[0]
         linearised, _, state = setting(problem, theta, spread="prior")
-        dense = linearised.jacobian @ torch.diag(1 / problem.weight_prior.precision) @ linearised.jacobian.T
+        dense = linearised.rows.dense() @ torch.diag(1 / problem.weight_prior.precision) @ linearised.rows.dense().T
         assert torch.allclose(state.v, dense.diagonal(), rtol=1e-12)
         assert torch.allclose(state.m, problem.network.value(theta, problem.points.time, problem.point_x), rtol=1e-12)
 
@@ -126,7 +126,7 @@ class TestStoppingRule:
     def test_every_block_of_parameters_counts(self, block):
         problem = intricate()
         linearised, solver, state = setting(problem, mode.random_starts(problem, 1, 0)[0])
-        state, _ = cavi.fit(problem, linearised, solver, state, tolerance=1e-12)
+        state, _ = cavi.sweep_until_converged(problem, linearised, solver, state, tolerance=1e-12)
         moved = Gamma(state.phi.shape * 1.01, state.phi.rate) if block == "phi" else 1.01 * getattr(state, block)
         other = updates.CaviState(**{**vars(state), block: moved})
         assert cavi._relative_change(other, state, problem.points.weight) == pytest.approx(0.01)
@@ -159,7 +159,7 @@ class TestStoppingRule:
             def coordinates(self, gaussian):
                 return solver.coordinates(gaussian)
 
-        return cavi.fit(problem, linearised, Interrupted(), state)
+        return cavi.sweep_until_converged(problem, linearised, Interrupted(), state)
 
     @pytest.mark.parametrize(("solved", "sweeps"), [(1, 1), (2, 2)])
     def test_an_interrupt_leaves_the_last_finished_sweep(self, solved, sweeps):
@@ -198,10 +198,10 @@ class TestStoppingRule:
                 return type("Far", (), {"mean": gaussian.mean, "variance": gaussian.variance, "divergence": far})()
 
             def moments(self, gaussian):
-                return linearised.jacobian @ gaussian.mean, gaussian.variance(linearised.jacobian)
+                return linearised.rows.dense() @ gaussian.mean, gaussian.variance(linearised.rows.dense())
 
         def far(self, precision):
             return math.inf
 
         with pytest.raises(NotFiniteError, match="the ELBO became -inf in sweep 1; look for extreme covariates"):
-            cavi.fit(problem, linearised, Boundless(), state)
+            cavi.sweep_until_converged(problem, linearised, Boundless(), state)

@@ -20,6 +20,7 @@ from neuralsurv.model.network import MLP
 from neuralsurv.model.prior import WeightPrior
 from neuralsurv.model.quadrature import GaussLegendre, Trapezoid
 from neuralsurv.posterior.gaussian import Posterior
+from posteriors import g_moments
 
 TRAPEZOID = {"quadrature": "trapezoid", "quadrature_points": 30}
 GAUSS = {"quadrature": "gauss-legendre", "quadrature_points": 24}
@@ -31,10 +32,10 @@ def small(**options):
     return PaperSettings(**(settings | {"max_sweeps": 5000} | TRAPEZOID | options)).checked()
 
 
-def g_moments(result, time, x):
+def moments_of(result, time, x):
     problem = result.likelihood
     posterior = Posterior(result.phi, result.theta, result.mode.theta, problem.network, problem.normaliser, problem.rho)
-    return posterior.g_moments(time, x)
+    return g_moments(posterior, time, x)
 
 
 def split(rows, who, at):
@@ -64,7 +65,7 @@ class TestSameDataInAnotherForm:
         assert first.info.converged
         assert second.info.converged
         assert first.diagnose().latent_share > 0.1
-        (m, v), (other_m, other_v) = (g_moments(result, self.TIME, self.X) for result in (first, second))
+        (m, v), (other_m, other_v) = (moments_of(result, self.TIME, self.X) for result in (first, second))
         assert float(m.std()) > 0.1
         return (
             abs(first.phi.shape / second.phi.shape - 1),
@@ -138,7 +139,7 @@ class TestCollapse:
         # What the message says: σ(g) is close to 1 at the time at risk.
         events = result.likelihood.points.events
         points = result.likelihood.points.time[events:], result.likelihood.point_x[events:]
-        share = torch.sigmoid(g_moments(result, *points)[0])
+        share = torch.sigmoid(moments_of(result, *points)[0])
         assert float((result.likelihood.baseline * share).sum() / result.likelihood.baseline.sum()) > 0.95
 
     def test_from_the_mode_it_does_not_happen(self):
@@ -168,8 +169,8 @@ class TestDiagnostics:
     def test_latent_share(self, good):
         problem = good.likelihood
         linearised = linearise(problem, good.mode.theta)
-        m = linearised.offset + linearised.jacobian @ good.theta.mean
-        s = torch.sqrt(m**2 + good.theta.variance(linearised.jacobian))
+        m = linearised.offset + linearised.rows.dense() @ good.theta.mean
+        s = torch.sqrt(m**2 + good.theta.variance(linearised.rows.dense()))
         thinned = torch.exp(log_thinning(m, s))[problem.points.events :]
         average = float((problem.baseline * thinned).sum() / problem.baseline.sum())
         # E[log phi] stands for log E[phi] in the latent intensity, and the sweeps stop a little early.
@@ -378,5 +379,5 @@ class TestSolvers:
         assert other.info.elbo[-1] == pytest.approx(plain.info.elbo[-1], abs=2e-3)
         assert other.phi.shape == pytest.approx(plain.phi.shape, rel=1e-3)
         points = torch.linspace(0.1, 1, 5, dtype=torch.float64), rows.x[:5]
-        for found, wanted in zip(g_moments(other, *points), g_moments(plain, *points), strict=True):
+        for found, wanted in zip(moments_of(other, *points), moments_of(plain, *points), strict=True):
             assert torch.allclose(found, wanted, rtol=2e-2, atol=2e-3)

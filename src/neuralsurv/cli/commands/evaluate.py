@@ -16,18 +16,19 @@ import pandas as pd
 from sklearn.base import clone
 
 from neuralsurv.cli.commands.fit import usable_cohort
+from neuralsurv.cli.config import Config
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.modelling import make_estimator
 from neuralsurv.cli.options import EvaluateOptions
 from neuralsurv.cli.output_files import reserved, write_table
 from neuralsurv.cli.ridge_cox import fit_ridge_cox
-from neuralsurv.cli.settings import Config
 from neuralsurv.cli.start import interrupted
-from neuralsurv.cli.tables.covariate_checks import is_number, unusable
+from neuralsurv.cli.tables.covariate_checks import unusable
 from neuralsurv.cli.tables.survival_table import read_survival_table
 from neuralsurv.cli.tables.table_input import table_kind
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.outcome import Outcome
+from neuralsurv.data.row_values import is_number
 from neuralsurv.errors import InputError, MissingCodeWarning, NeuralSurvWarning
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.metrics import (
@@ -55,7 +56,7 @@ _MOST_TIMES = 400
 _BRIER_TIMES = 100
 # Seconds that a user should be told of beforehand.
 _WORTH_A_FORECAST = 10.0
-Curves = Callable[[pd.DataFrame, Outcome, pd.DataFrame, np.ndarray], np.ndarray]
+PredictCurves = Callable[[pd.DataFrame, Outcome, pd.DataFrame, np.ndarray], np.ndarray]
 
 
 def run(given: Config, options: EvaluateOptions, out: Path | None, *, force: bool, messages: Messages) -> None:
@@ -106,11 +107,6 @@ def make_folds(outcome: Outcome, subject: np.ndarray | None, folds: int, repeats
     """Split a cohort into folds with about the same share of events each; a subject is never on both sides."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-    if folds < 2 or repeats < 1:
-        raise InputError(
-            f"{counted(folds, 'fold')} and {counted(repeats, 'repeat')} cannot be run; use at least 2 folds and "
-            "1 repeat."
-        )
     people = np.arange(len(outcome)) if subject is None else subject
     if pd.isna(people).any():
         gone = counted(int(pd.isna(people).sum()), "row")
@@ -186,7 +182,7 @@ def compare(
 ) -> Scores:
     """Fit a copy of the model and the other methods in all folds, and score them."""
     scores = Scores(_horizon(outcome, folds, options.horizon))
-    curves: tuple[Curves, ...] = (
+    curves: tuple[PredictCurves, ...] = (
         _neuralsurv(model, scores.warnings), _ridge_cox(options.cox_penalty), _kaplan_meier
     )  # fmt: skip
     rows: list[dict[str, Any]] = []
@@ -270,7 +266,7 @@ def _fold_scores(
     return found
 
 
-def _neuralsurv(estimator: SurvivalEstimator, counts: Counter[str]) -> Curves:
+def _neuralsurv(estimator: SurvivalEstimator, counts: Counter[str]) -> PredictCurves:
     def curves(train_x: pd.DataFrame, train: Outcome, test_x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", NeuralSurvWarning)
@@ -286,7 +282,7 @@ def _neuralsurv(estimator: SurvivalEstimator, counts: Counter[str]) -> Curves:
     return curves
 
 
-def _ridge_cox(penalty: float) -> Curves:
+def _ridge_cox(penalty: float) -> PredictCurves:
     def curves(train_x: pd.DataFrame, train: Outcome, test_x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         encoding = Encoding.fit(train_x, train.risk_weight(), events=train.event_weight())
         model = fit_ridge_cox(encoding.transform(train_x), train, penalty)

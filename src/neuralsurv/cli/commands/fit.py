@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from neuralsurv.cli.config import Config, config_text
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.output_files import file_size, reserved, write_text
-from neuralsurv.cli.settings import Config, config_text
 from neuralsurv.cli.start import INTERRUPTED
 from neuralsurv.cli.tables.covariate_checks import code_warnings, described, drop_unusable, many_levels, remarks
 from neuralsurv.cli.tables.survival_table import SurvivalTable, kept_roles, read_survival_table

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
+from neuralsurv.cli.config import Config
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.options import DataSettings, StreamOptions, processes
 from neuralsurv.cli.output_files import file_size, reserved
-from neuralsurv.cli.settings import Config
 from neuralsurv.cli.tables.covariate_checks import (
     MOST_SENTENCES,
     first_few,

@@ -54,7 +54,7 @@ def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: M
         from neuralsurv.service.middleware import Access
         from neuralsurv.service.request_parsing import Limits
         from neuralsurv.service.server import most_connections
-        from neuralsurv.service.workers import Settings, Workers, serve
+        from neuralsurv.service.workers import ServiceSettings, Workers, serve
 
         limits = Limits(
             body_bytes=options.max_bytes, people=options.max_people, times=options.max_times, seconds=options.timeout
@@ -65,7 +65,7 @@ def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: M
         hosts = None if names is None else tuple(name.lower() for name in names)
         threads = options.threads or max(1, min(4, (os.cpu_count() or 1) // options.workers))
         page = add_page if options.explorer else None
-        settings = Settings(path, Access(token, hosts), limits, threads, page, messages.quiet)
+        settings = ServiceSettings(path, Access(token, hosts), limits, threads, page, messages.quiet)
         address = url(options.host, place.getsockname()[1])
         ended = threading.Event()
         opening = threading.Thread(target=_open_page, args=(address, token, ended), daemon=True)
@@ -82,8 +82,8 @@ def run(path: Path, options: ServeOptions, *, browser: bool = False, messages: M
                 serve(settings, place, ready)
             else:
                 with tempfile.TemporaryDirectory(prefix="neuralsurv-") as folder:
-                    told = Workers(settings, options.workers, place, Path(folder)).run(ready)
-                signal.raise_signal(told)
+                    received = Workers(settings, options.workers, place, Path(folder)).run(ready)
+                signal.raise_signal(received)
         except KeyboardInterrupt:
             # An interrupt is how a service is meant to end.
             messages.say("stopped")

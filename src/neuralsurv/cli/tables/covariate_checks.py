@@ -12,6 +12,7 @@ import pandas as pd
 from neuralsurv.data.columns import Column
 from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.missing_codes import missing_codes
+from neuralsurv.data.row_values import is_number
 from neuralsurv.data.table import numbers_rows
 from neuralsurv.errors import InputError
 from neuralsurv.names import counted
@@ -75,11 +76,6 @@ def first_few(texts: list[str]) -> list[str]:
     """Return the first few of many sentences, and how many more there are."""
     more = len(texts) - MOST_SENTENCES
     return texts if more < 2 else [*texts[:MOST_SENTENCES], f"… and the same for {more} more columns."]
-
-
-def is_number(values: pd.Series) -> bool:
-    """Return whether a column is numeric; true and false are not."""
-    return pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(values.dtype)
 
 
 def text_categories(columns: Sequence[Column]) -> list[str]:

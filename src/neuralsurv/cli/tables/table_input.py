@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from neuralsurv.data.row_values import is_number
 from neuralsurv.errors import InputError
 from neuralsurv.names import check_known
 
@@ -133,7 +134,7 @@ def _without_missing(frame: pd.DataFrame, missing: Collection[str]) -> pd.DataFr
     for name in frame.columns if missing else ():
         texts = _texts_of(str(name), missing, names)[len(MISSING) :]
         values = frame[name]
-        if pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(values.dtype):
+        if is_number(values):
             gone = values.isin(pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").dropna())
         else:
             gone = values.astype(str).isin(texts)

@@ -179,7 +179,7 @@ def proportional_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.
     >>> cohort.x.columns.tolist()
     ['x1', 'x2', 'b', 'noise1', 'noise2']
     """
-    return _simulated(WeibullHazards(0.0, whole_number("noise", noise, least=0)), n, censoring, seed)
+    return _simulated(WeibullHazards(whole_number("noise", noise, least=0)), n, censoring, seed)
 
 
 def interaction_cohort(
@@ -203,7 +203,7 @@ def interaction_cohort(
     (100, 5)
     """
     coefficient = real_number("strength", strength, math.isfinite, "a finite number")
-    return _simulated(WeibullHazards(coefficient, whole_number("noise", noise, least=0)), n, censoring, seed)
+    return _simulated(WeibullHazards(whole_number("noise", noise, least=0), coefficient), n, censoring, seed)
 
 
 def crossing_hazards_cohort(n: int, *, noise: int = 2, censoring: float = 0.3, seed: int = 0) -> SimulatedCohort:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Protocol
@@ -46,6 +47,11 @@ def with_noise(columns: dict[str, np.ndarray], noise: int, rng: np.random.Genera
     return pd.DataFrame(columns | {f"noise{k}": rng.standard_normal(rows) for k in range(1, noise + 1)})
 
 
+def floats(x: pd.DataFrame, *names: str) -> list[np.ndarray]:
+    """Return columns as numbers, each of shape (len(x),)."""
+    return [x[name].to_numpy(dtype=np.float64) for name in names]
+
+
 def _group(x: pd.DataFrame) -> np.ndarray:
     return np.asarray(x["group"].to_numpy(dtype=np.int64))
 
@@ -66,7 +72,7 @@ class LogNormalGroups:
     def survival(self, x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         """Return the true S(t | x), shape (len(x), len(times))."""
         with np.errstate(divide="ignore"):
-            logs = np.log(np.asarray(times, dtype=np.float64))
+            logs = np.log(times)
         group = _group(x)[:, None]
         return np.asarray(norm.sf((logs - np.take(self.location, group)) / np.take(self.scale, group)))
 
@@ -79,38 +85,50 @@ class LogNormalGroups:
 
 
 @dataclass(frozen=True)
-class WeibullHazards:
-    r"""Proportional hazards over a Weibull baseline, :math:`S(t|x) = \exp(-(t/s)^k e^{\eta(x)})`.
+class MixedCovariates:
+    """The covariates of several designs: x1 and x2, standard normal, b, 0 or 1 with equal chances, and noise."""
 
-    With ``interaction`` 0 the log-risk is linear, :math:`\eta = 0.8 x_1 - 0.5 x_2 + 0.6 (b - 1/2)` with x1 and x2
-    standard normal and b 0 or 1 with equal chances; else ``interaction`` times x1 x2 is added.
-    """
-
-    interaction: float = 0.0
     noise: int = 2
     end: ClassVar[float] = np.inf
-    shape: ClassVar[float] = 1.5
-    scale: ClassVar[float] = 30.0
 
     def covariates(self, n: int, rng: np.random.Generator) -> pd.DataFrame:
         """Draw x1, x2, b and noise."""
-        columns = {"x1": rng.standard_normal(n), "x2": rng.standard_normal(n)}
+        columns = {name: rng.standard_normal(n) for name in ("x1", "x2")}
         return with_noise(columns | {"b": rng.integers(0, 2, n).astype(float)}, self.noise, rng)
 
+
+class WeibullTimes(ABC):
+    r"""Proportional hazards over a Weibull baseline, :math:`S(t|x) = \exp(-(t/s)^k e^{\eta(x)})`."""
+
+    shape: ClassVar[float]
+    scale: ClassVar[float]
+
+    @abstractmethod
     def log_risk(self, x: pd.DataFrame) -> np.ndarray:
         """Return η(x), shape (len(x),)."""
-        x1, x2, b = (x[name].to_numpy(dtype=np.float64) for name in ("x1", "x2", "b"))
-        return np.asarray(0.8 * x1 - 0.5 * x2 + 0.6 * (b - 0.5) + self.interaction * x1 * x2)
 
     def survival(self, x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         """Return the true S(t | x), shape (len(x), len(times))."""
-        baseline = (np.asarray(times, dtype=np.float64) / self.scale) ** self.shape
-        return np.asarray(np.exp(-np.exp(self.log_risk(x))[:, None] * baseline))
+        return np.asarray(np.exp(-np.exp(self.log_risk(x))[:, None] * (times / self.scale) ** self.shape))
 
     def event_times(self, x: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
         """Draw an event time for each row."""
         spent = rng.standard_exponential(len(x)) / np.exp(self.log_risk(x))
         return np.asarray(self.scale * spent ** (1 / self.shape))
+
+
+@dataclass(frozen=True)
+class WeibullHazards(MixedCovariates, WeibullTimes):
+    r"""Proportional hazards, :math:`\eta = 0.8 x_1 - 0.5 x_2 + 0.6 (b - 1/2)` plus ``interaction`` times x1 x2."""
+
+    interaction: float = 0.0
+    shape: ClassVar[float] = 1.5
+    scale: ClassVar[float] = 30.0
+
+    def log_risk(self, x: pd.DataFrame) -> np.ndarray:
+        """Return η(x), shape (len(x),)."""
+        x1, x2, b = floats(x, "x1", "x2", "b")
+        return np.asarray(0.8 * x1 - 0.5 * x2 + 0.6 * (b - 0.5) + self.interaction * x1 * x2)
 
 
 @dataclass(frozen=True)
@@ -134,7 +152,8 @@ class CrossingHazards:
 
     def speed(self, x: pd.DataFrame) -> np.ndarray:
         """Return how many times as fast a row's time runs, shape (len(x),)."""
-        return np.asarray(np.exp(0.5 * x["x1"].to_numpy(np.float64) - 0.3 * x["x2"].to_numpy(np.float64)))
+        x1, x2 = floats(x, "x1", "x2")
+        return np.asarray(np.exp(0.5 * x1 - 0.3 * x2))
 
     @property
     def _scales(self) -> tuple[float, float]:
@@ -143,13 +162,10 @@ class CrossingHazards:
 
     def survival(self, x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         """Return the true S(t | x), shape (len(x), len(times))."""
-        run = self.speed(x)[:, None] * np.asarray(times, dtype=np.float64)
+        run = self.speed(x)[:, None] * times
         falling, rising = self._scales
-        return np.where(
-            _group(x)[:, None] == 0,
-            np.exp(-((run / falling) ** self.weibull_shape)),
-            gammaincc(self.gamma_shape, run / rising),
-        )
+        weibull, gamma = np.exp(-((run / falling) ** self.weibull_shape)), gammaincc(self.gamma_shape, run / rising)
+        return np.asarray(np.where(_group(x)[:, None] == 0, weibull, gamma))
 
     def event_times(self, x: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
         """Draw an event time for each row."""
@@ -217,10 +233,11 @@ class SineAcceleratingConstant:
 
     def survival(self, x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         """Return the true S(t | x), shape (len(x), len(times)); NaN beyond the end, where there is no hazard."""
-        at = np.asarray(times, dtype=np.float64)
         grid = self._grid
-        curves = [np.interp(at, grid, row, right=np.nan) for part in self._blocks(x) for row in self._cumulative(part)]
-        return np.exp(-np.reshape(curves, (len(x), len(at))))
+        curves = [
+            np.interp(times, grid, row, right=np.nan) for part in self._blocks(x) for row in self._cumulative(part)
+        ]
+        return np.exp(-np.reshape(curves, (len(x), len(times))))
 
     def event_times(self, x: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
         """Draw an event time for each row; infinite beyond the end."""

@@ -10,15 +10,7 @@ import pandas as pd
 from scipy.special import expit
 from scipy.stats import norm
 
-from neuralsurv.data.simulate.designs import with_noise
-
-
-def _columns(x: pd.DataFrame, *names: str) -> list[np.ndarray]:
-    return [x[name].to_numpy(dtype=np.float64) for name in names]
-
-
-def _times(times: np.ndarray) -> np.ndarray:
-    return np.asarray(times, dtype=np.float64)
+from neuralsurv.data.simulate.designs import MixedCovariates, WeibullTimes, floats, with_noise
 
 
 @dataclass(frozen=True)
@@ -38,13 +30,13 @@ class AcceleratedTimes:
 
     def location(self, x: pd.DataFrame) -> np.ndarray:
         """Return the median of log T, shape (len(x),)."""
-        x1, x2, x3 = _columns(x, "x1", "x2", "x3")
+        x1, x2, x3 = floats(x, "x1", "x2", "x3")
         return np.asarray(3.0 + 0.8 * np.sin(2 * x1) + 0.9 * (x2 > 0.3) - 0.3 * x3**2)
 
     def survival(self, x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         """Return the true S(t | x), shape (len(x), len(times))."""
         with np.errstate(divide="ignore"):
-            logs = np.log(_times(times))
+            logs = np.log(times)
         return np.asarray(norm.sf((logs - self.location(x)[:, None]) / self.scale))
 
     def event_times(self, x: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
@@ -53,7 +45,7 @@ class AcceleratedTimes:
 
 
 @dataclass(frozen=True)
-class SparseHazards:
+class SparseHazards(WeibullTimes):
     r"""Proportional hazards with 20 standard normal covariates of which two matter.
 
     :math:`S(t|x) = \exp(-(t/25)^{1.3} e^{\eta})` with :math:`\eta = 0.9 x_3 - 0.7 x_{11}`.
@@ -71,46 +63,28 @@ class SparseHazards:
 
     def log_risk(self, x: pd.DataFrame) -> np.ndarray:
         """Return η(x), shape (len(x),)."""
-        x3, x11 = _columns(x, "x3", "x11")
+        x3, x11 = floats(x, "x3", "x11")
         return np.asarray(0.9 * x3 - 0.7 * x11)
-
-    def survival(self, x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
-        """Return the true S(t | x), shape (len(x), len(times))."""
-        baseline = (_times(times) / self.scale) ** self.shape
-        return np.asarray(np.exp(-np.exp(self.log_risk(x))[:, None] * baseline))
-
-    def event_times(self, x: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
-        """Draw an event time for each row."""
-        spent = rng.standard_exponential(len(x)) / np.exp(self.log_risk(x))
-        return np.asarray(self.scale * spent ** (1 / self.shape))
 
 
 @dataclass(frozen=True)
-class TurningEffects:
+class TurningEffects(MixedCovariates):
     r"""Log-logistic times whose shape depends on a covariate, so that its effect changes sign in time.
 
     :math:`S(t|x) = 1 / (1 + (t/s)^k)` with :math:`\log k = 0.5 + 0.4 x_1` and
     :math:`\log s = 3 + 0.6 x_2 - 0.5 b`; x1 and x2 are standard normal, b is 0 or 1 with equal chances.
     """
 
-    noise: int = 2
-    end: ClassVar[float] = np.inf
-
-    def covariates(self, n: int, rng: np.random.Generator) -> pd.DataFrame:
-        """Draw x1, x2, b and noise."""
-        columns = {name: rng.standard_normal(n) for name in ("x1", "x2")}
-        return with_noise(columns | {"b": rng.integers(0, 2, n).astype(float)}, self.noise, rng)
-
     def shape_and_scale(self, x: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """Return k and s, each of shape (len(x),)."""
-        x1, x2, b = _columns(x, "x1", "x2", "b")
+        x1, x2, b = floats(x, "x1", "x2", "b")
         return np.exp(0.5 + 0.4 * x1), np.exp(3.0 + 0.6 * x2 - 0.5 * b)
 
     def survival(self, x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         """Return the true S(t | x), shape (len(x), len(times))."""
         shape, scale = self.shape_and_scale(x)
         with np.errstate(divide="ignore"):
-            logs = np.log(_times(times))
+            logs = np.log(times)
         return np.asarray(expit(-shape[:, None] * (logs - np.log(scale)[:, None])))
 
     def event_times(self, x: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
@@ -120,7 +94,7 @@ class TurningEffects:
 
 
 @dataclass(frozen=True)
-class CuredShare:
+class CuredShare(MixedCovariates, WeibullTimes):
     r"""A share of people never has the event; the others have Weibull times.
 
     :math:`S(t|x) = \pi + (1 - \pi) \exp(-(t/20)^{1.4} e^{\eta})`, with
@@ -129,41 +103,33 @@ class CuredShare:
     Follow-up ends at 100.
     """
 
-    noise: int = 2
     end: ClassVar[float] = 100.0
     shape: ClassVar[float] = 1.4
     scale: ClassVar[float] = 20.0
 
-    def covariates(self, n: int, rng: np.random.Generator) -> pd.DataFrame:
-        """Draw x1, x2, b and noise."""
-        columns = {name: rng.standard_normal(n) for name in ("x1", "x2")}
-        return with_noise(columns | {"b": rng.integers(0, 2, n).astype(float)}, self.noise, rng)
-
     def cured(self, x: pd.DataFrame) -> np.ndarray:
         """Return the probability of never having the event, shape (len(x),)."""
-        (x1,) = _columns(x, "x1")
+        (x1,) = floats(x, "x1")
         return np.asarray(expit(-2.0 + 1.2 * x1))
 
     def log_risk(self, x: pd.DataFrame) -> np.ndarray:
         """Return η(x) of those who are not cured, shape (len(x),)."""
-        x2, b = _columns(x, "x2", "b")
+        x2, b = floats(x, "x2", "b")
         return np.asarray(0.8 * x2 + 0.6 * (b - 0.5))
 
     def survival(self, x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         """Return the true S(t | x), shape (len(x), len(times))."""
         cured = self.cured(x)[:, None]
-        baseline = (_times(times) / self.scale) ** self.shape
-        return np.asarray(cured + (1 - cured) * np.exp(-np.exp(self.log_risk(x))[:, None] * baseline))
+        return np.asarray(cured + (1 - cured) * super().survival(x, times))
 
     def event_times(self, x: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
         """Draw an event time for each row; infinite for the cured."""
         cured = rng.uniform(size=len(x)) < self.cured(x)
-        spent = rng.standard_exponential(len(x)) / np.exp(self.log_risk(x))
-        return np.where(cured, np.inf, self.scale * spent ** (1 / self.shape))
+        return np.where(cured, np.inf, super().event_times(x, rng))
 
 
 @dataclass(frozen=True)
-class GammaFrailty:
+class GammaFrailty(MixedCovariates):
     r"""Proportional hazards given a frailty that nobody sees.
 
     Given z, which is gamma distributed with mean 1 and variance 0.8, the cumulative hazard is
@@ -172,25 +138,18 @@ class GammaFrailty:
     x1 and x2 are standard normal, b is 0 or 1 with equal chances.
     """
 
-    noise: int = 2
-    end: ClassVar[float] = np.inf
     variance: ClassVar[float] = 0.8
     shape: ClassVar[float] = 1.6
     scale: ClassVar[float] = 20.0
 
-    def covariates(self, n: int, rng: np.random.Generator) -> pd.DataFrame:
-        """Draw x1, x2, b and noise."""
-        columns = {name: rng.standard_normal(n) for name in ("x1", "x2")}
-        return with_noise(columns | {"b": rng.integers(0, 2, n).astype(float)}, self.noise, rng)
-
     def log_risk(self, x: pd.DataFrame) -> np.ndarray:
         """Return η(x), shape (len(x),)."""
-        x1, x2, b = _columns(x, "x1", "x2", "b")
+        x1, x2, b = floats(x, "x1", "x2", "b")
         return np.asarray(x1 - 0.7 * x2 + 0.8 * (b - 0.5))
 
     def survival(self, x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         """Return the true S(t | x), shape (len(x), len(times))."""
-        cumulative = np.exp(self.log_risk(x))[:, None] * (_times(times) / self.scale) ** self.shape
+        cumulative = np.exp(self.log_risk(x))[:, None] * (times / self.scale) ** self.shape
         return np.asarray((1 + self.variance * cumulative) ** (-1 / self.variance))
 
     def event_times(self, x: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
@@ -201,7 +160,7 @@ class GammaFrailty:
 
 
 @dataclass(frozen=True)
-class TwoWaves:
+class TwoWaves(MixedCovariates):
     r"""An early and a late wave of events, each with covariates of its own.
 
     The cumulative hazard is :math:`0.6 e^{1.2 x_1} (1 - e^{-(t/6)^{1.5}}) + e^{x_2 - 0.6 b} (t/40)^4`: the first part
@@ -209,25 +168,18 @@ class TwoWaves:
     chances.
     """
 
-    noise: int = 2
-    end: ClassVar[float] = np.inf
     early: ClassVar[tuple[float, float, float]] = (0.6, 6.0, 1.5)
     late: ClassVar[tuple[float, float]] = (40.0, 4.0)
 
-    def covariates(self, n: int, rng: np.random.Generator) -> pd.DataFrame:
-        """Draw x1, x2, b and noise."""
-        columns = {name: rng.standard_normal(n) for name in ("x1", "x2")}
-        return with_noise(columns | {"b": rng.integers(0, 2, n).astype(float)}, self.noise, rng)
-
     def risks(self, x: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """Return the factors of the early and of the late wave, each of shape (len(x),)."""
-        x1, x2, b = _columns(x, "x1", "x2", "b")
+        x1, x2, b = floats(x, "x1", "x2", "b")
         return self.early[0] * np.exp(1.2 * x1), np.exp(x2 - 0.6 * b)
 
     def survival(self, x: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         """Return the true S(t | x), shape (len(x), len(times))."""
         first, second = (risk[:, None] for risk in self.risks(x))
-        at = _times(times)
+        at = times
         early = -np.expm1(-((at / self.early[1]) ** self.early[2]))
         return np.asarray(np.exp(-first * early - second * (at / self.late[0]) ** self.late[1]))
 

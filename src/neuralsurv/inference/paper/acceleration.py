@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError, NotPositiveDefiniteError
-from neuralsurv.inference.optimise.descent import LimitedInverseHessian
 from neuralsurv.inference.paper import updates
+from neuralsurv.inference.paper.descent import LimitedInverseHessian
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.inference.paper.updates import CaviState, elbo, update_phi
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean

@@ -33,7 +33,7 @@ _INFORMATION_TOLERANCE = 1e-3
 _TINY = torch.finfo(torch.float64).tiny
 # Rough sweeps have done their part when a sweep changes no block of parameters by more than this.
 _ROUGH_CHANGE = 1e-4
-Report = Callable[[int, float, float], None]
+SweepReport = Callable[[int, float, float], None]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _relative_change(new: CaviState, old: CaviStart, weight: Tensor) -> float:
     )
 
 
-def fit(
+def sweep_until_converged(
     problem: PaperProblem,
     linearised: Linearised,
     solver: SearchableSolver[Any],
@@ -117,7 +117,7 @@ def fit(
     max_sweeps: int = 1000,
     accelerate: bool = True,
     rough: SearchableSolver[Any] | None = None,
-    report: Report = lambda sweep, elbo, change: None,
+    report: SweepReport = lambda sweep, elbo, change: None,
 ) -> tuple[CaviState, CaviInfo]:
     """Sweep until no block of parameters changes by more than `tolerance`, relative to its size: the rule of the paper.
 

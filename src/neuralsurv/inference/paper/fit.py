@@ -155,7 +155,7 @@ class PaperFit:
         return concerns
 
 
-def _words(advance: Advance) -> mode.Report:
+def _words(advance: Advance) -> mode.IterationReport:
     return lambda step, value: advance(step, f"step {step}, U = {value:.4f}")
 
 
@@ -214,7 +214,7 @@ def sweep_coarsely(
     begin = cavi.start(coarse, rough, start.theta, start.phi, settings.spread)
     with threads_for(len(coarse.points) * coarse.network.size):
         solver = make_solver(choose(len(coarse.points), coarse.network.size, MEMORY).solver, coarse, rough, begin)
-        state, info = cavi.fit(
+        state, info = cavi.sweep_until_converged(
             coarse, rough, solver.exact, begin, tolerance=settings.tolerance, max_sweeps=settings.max_sweeps
         )
     with threads_for(len(problem.points) * problem.network.size):
@@ -256,7 +256,7 @@ def fit_paper(
     with threads_for(len(problem.points) * problem.network.size):
         solver = make_solver(choice.solver, problem, linearised, begin, rough=settings.accelerate)
     with threads_for(len(problem.points) * solver.rank), bar("variational sweeps", None, verbose) as advance:
-        state, info = cavi.fit(
+        state, info = cavi.sweep_until_converged(
             problem,
             linearised,
             solver.exact,

@@ -22,12 +22,12 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from neuralsurv.errors import NotFiniteError
-from neuralsurv.inference.optimise.descent import Answer, Function, InverseHessian, descend, descend_together
+from neuralsurv.inference.paper.descent import Answer, Function, InverseHessian, descend, descend_together
 from neuralsurv.inference.paper.problem import PaperProblem
 from neuralsurv.model.augmentation import latent_intensity, polya_gamma_mean
 from neuralsurv.model.network import Pullback
 
-Report = Callable[[int, float], None]
+IterationReport = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def direct_together(
     tolerance: float = 1e-6,
     max_iterations: int = 3000,
     inverse_hessians: Sequence[InverseHessian | None] | None = None,
-    report: Report = lambda iteration, value: None,
+    report: IterationReport = lambda iteration, value: None,
 ) -> list[Mode]:
     """Minimise U by BFGS from several starts at once: one pass through the network serves all that have not ended.
 
@@ -172,7 +172,7 @@ def em(
     max_iterations: int = 2000,
     inner_iterations: int = 50,
     inner_tolerance: float = 1e-7,
-    report: Report = lambda iteration, value: None,
+    report: IterationReport = lambda iteration, value: None,
 ) -> Mode:
     """Run the paper's expectation–maximisation from `theta` and the prior mean of phi, maximising by BFGS.
 

@@ -47,7 +47,7 @@ _FEWEST_BATCHES = 8
 # Weight of the last step in the running average of the objective.
 _FORGETTING = 0.05
 
-Report = Callable[[int, int, float], None]
+StepReport = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def learn_features(
     row_count: int,
     training: FeatureTraining,
     checkpoint: SnapshotStore,
-    report: Report = lambda step, total, value: None,
+    report: StepReport = lambda step, total, value: None,
 ) -> Tensor:
     """Return the mean that mini-batch training finds from `start`, shape (m,).
 

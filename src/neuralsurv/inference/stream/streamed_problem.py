@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.inference.stream.batch_terms import BatchTerms
+from neuralsurv.inference.stream.feature_learning import StepReport
 from neuralsurv.inference.stream.kept_directions import Information, KeptDirections, ReducedGaussian
 from neuralsurv.inference.stream.packed_rows import PackedRows
 from neuralsurv.inference.stream.processes import ProcessGroup
@@ -21,7 +21,6 @@ from neuralsurv.model.prior import Group
 # The stage of its snapshots.
 STAGE = "posterior"
 
-Report = Callable[[int, int, float], None]
 # Rounds of the search, each with one factorisation, and the change of a log scale at which it ends.
 _ROUNDS = 20
 _ENOUGH = 1e-6
@@ -54,7 +53,7 @@ class StreamedProblem:
     processes: ProcessGroup  # the processes that share them
     log_scales: Tensor  # of the prior to start with, shape (G,)
     checkpoint: SnapshotStore  # where the state is saved
-    report: Report = lambda done, total, elbo: None  # called with the work done, all of it, and the ELBO so far
+    report: StepReport = lambda done, total, elbo: None  # called with the work done, all of it, and the ELBO so far
 
     def no_sums(self) -> Tensor:
         """Return the sums of no rows."""

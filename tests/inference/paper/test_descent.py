@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from inference.problems import double
-from neuralsurv.inference.optimise import descent
-from neuralsurv.inference.optimise.descent import (
+from neuralsurv.inference.paper import descent
+from neuralsurv.inference.paper.descent import (
     DenseInverseHessian,
     LimitedInverseHessian,
     descend,

@@ -25,25 +25,15 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 # test holds both together.
 MODEL_SETTINGS = {
     "default": (
-        *("hidden", "activation", "neighbourhoods", "headroom", "quadrature_points", "average", "tolerance"),
-        *("max_sweeps", "standardise", "draws", "random_state"),
+        "hidden", "activation", "neighbourhoods", "headroom", "quadrature_points", "average", "tolerance", "max_sweeps",
+        "standardise", "draws", "random_state",
     ),
     "paper": (
-        *(
-            "hidden",
-            "activation",
-            "rho",
-            "phi_prior",
-            "quadrature",
-            "quadrature_points",
-            "normaliser",
-            "mode",
-            "starts",
-        ),
-        *("mode_tolerance", "spread", "tolerance", "max_sweeps", "accelerate", "solver", "standardise", "draws"),
+        "hidden", "activation", "rho", "phi_prior", "quadrature", "quadrature_points", "normaliser", "mode", "starts",
+        "mode_tolerance", "spread", "tolerance", "max_sweeps", "accelerate", "solver", "standardise", "draws",
         "random_state",
     ),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

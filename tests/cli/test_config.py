@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neuralsurv.cli.config import config_text, model_settings, read_config
 from neuralsurv.cli.options import DataSettings
-from neuralsurv.cli.settings import config_text, model_settings, read_config
 from neuralsurv.errors import InputError
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1)

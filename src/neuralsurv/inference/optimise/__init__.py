@@ -1,1 +1,0 @@
-"""Descent and extrapolation; nothing here knows of survival."""
