@@ -177,6 +177,8 @@ def test_warnings_in_plain_words():
     assert "The fit reports: nothing has collapsed" in said(
         diagnostics={"messages": ("nothing has collapsed",), "kinds": ("mode",)}
     )
+    assert "no covariate matters" not in said(diagnostics={"null_share": 0.4})
+    assert "no covariate matters (its probability is 0.62)" in said(diagnostics={"null_share": 0.62})
     assert "lies beyond" in said(horizon=1e6)
     few = outcome.select(np.arange(20))
     assert f"These rows have only {few.event.sum()} events" in said(few, frame.iloc[:20])

@@ -15,6 +15,7 @@ from neuralsurv.report.svg import number
 
 _FEW_EVENTS_PER_COLUMN = 10
 _MANY_GAPS = 0.3
+_LIKELY = 0.5
 
 
 def same_as_training(model: SurvivalEstimator, outcome: Outcome) -> bool:
@@ -43,6 +44,11 @@ def _about_the_fit(model: SurvivalEstimator) -> list[str]:
         found.append("The fit was interrupted before it was finished; its results are provisional.")
     elif not diagnostics.converged:
         found.append("The fit reached its limit of steps before it converged; its results are provisional.")
+    if diagnostics.null_share >= _LIKELY:
+        found.append(
+            f"The rows favour a model in which no covariate matters (its probability is {diagnostics.null_share:.2f}): "
+            "people are told apart by little more than noise, and their curves are drawn together."
+        )
     # What the fit itself reports, where the sentences above do not cover it.
     covered = ("collapse", "interrupted", "sweeps")
     found += [f"The fit reports: {concern.text}" for concern in diagnostics.concerns if concern.kind not in covered]

@@ -68,6 +68,8 @@ def test_json_holds_the_same(table, tmp_path):
     assert found["parameters"]["hidden"] == [2]
     assert found["converged"] is True
     assert np.isfinite(found["elbo"])
+    usual = run("fit", table, *ROLES, "--out", tmp_path / "usual.neuralsurv", "--json").json
+    assert 0 < usual["null_share"] < 1
 
 
 def test_warnings_of_the_fit_are_passed_on(table, tmp_path):

@@ -92,6 +92,7 @@ def _show(
         rare_values=list(model.encoding_.rare_values),
         seconds=round(seconds, 3),
         converged=found.converged,
+        null_share=found.null_share,
         elbo=float(model.elbo_[-1]),
         parameters=shown_parameters(model),
     )
