@@ -68,8 +68,16 @@ def test_json_holds_the_same(table, tmp_path):
     assert found["parameters"]["hidden"] == [2]
     assert found["converged"] is True
     assert np.isfinite(found["elbo"])
-    usual = run("fit", table, *ROLES, "--out", tmp_path / "usual.neuralsurv", "--json").json
-    assert 0 < usual["null_share"] < 1
+
+
+def test_json_says_how_likely_it_is_that_no_covariate_matters(table, tmp_path):
+    frame = pd.read_csv(table)
+    outcome = ["years", "died"]
+    frame[outcome] = frame[outcome].sample(frac=1, random_state=0).to_numpy()
+    frame.to_csv(tmp_path / "permuted.csv", index=False)
+    found = run("fit", tmp_path / "permuted.csv", *ROLES, "--out", tmp_path / "m.neuralsurv", "--json").json
+    assert found["null_share"] == neuralsurv.load(tmp_path / "m.neuralsurv").diagnostics_.null_share
+    assert 0.02 < found["null_share"] < 1
 
 
 def test_warnings_of_the_fit_are_passed_on(table, tmp_path):
