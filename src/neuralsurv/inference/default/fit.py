@@ -304,9 +304,8 @@ def fit_default(
             except KeyboardInterrupt:
                 interrupted = True
     top = search.top
-    theta: Gaussian = top.state.theta
-    if len(averaged) > 1:
-        theta = MixtureGaussian(tuple(shares), tuple(setting.state.theta for setting in averaged))
+    parts = tuple(setting.state.theta.compact(math.inf) for setting in averaged)
+    theta: Gaussian = parts[0] if len(parts) == 1 else MixtureGaussian(tuple(shares), parts)
     solver = evidence.solver
     lost = solver.at(prior.multipliers(top.log_scales)).lost_information(top.state.curvature)
     report = SolverReport(solver.name, solver.reason, solver.rank, lost)
