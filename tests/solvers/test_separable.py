@@ -94,6 +94,8 @@ def test_products_are_those_of_the_dense_matrix(layout, count):
     generator = torch.Generator().manual_seed(8)
     vector = torch.randn(size, generator=generator, dtype=torch.float64)
     close(rows.times(vector), dense @ vector)
+    several = torch.stack([vector, 2 * vector, vector.flip(0)], 1)
+    close(rows.times_each(several), dense @ several)
     close(rows.transposed_times(case.slope), dense.T @ case.slope)
     close(rows.gram(case.curvature), dense.T @ (case.curvature[:, None] * dense))
     root = torch.randn(size, size, generator=generator, dtype=torch.float64)

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.solvers.primal import cholesky, solved
+from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
 # Directions that are kept of a term, at most, and what they must vary by, as a share of the first.
@@ -107,6 +108,16 @@ class Separable:
         total = self.time @ vector[self.size - self.time.shape[1] :]
         for block, factor, place in zip(self.blocks, self.factors, self.places, strict=True):
             total = total + factor * (block @ vector[place])[self.row]
+        return total
+
+    def times_each(self, vectors: Tensor) -> Tensor:
+        """Return J·V for the columns of V (r, Q), shape (P, Q)."""
+        total: Tensor = self.time @ vectors[self.size - self.time.shape[1] :]
+        each = [block @ vectors[place] for block, place in zip(self.blocks, self.places, strict=True)]
+        # Points are taken in blocks that stay in a cache.
+        for part in row_slices(total.shape[0], total.shape[1], CACHE_NUMBERS // 4):
+            for by_row, factor in zip(each, self.factors, strict=True):
+                total[part].addcmul_(by_row[self.row[part]], factor[part, None])
         return total
 
     def transposed_times(self, values: Tensor) -> Tensor:
