@@ -1,6 +1,7 @@
 """Products of features and functions of time against the matrix of all points written out."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -93,6 +94,8 @@ def test_products_are_those_of_the_dense_matrix(layout, count):
     generator = torch.Generator().manual_seed(8)
     vector = torch.randn(size, generator=generator, dtype=torch.float64)
     close(rows.times(vector), dense @ vector)
+    several = torch.stack([vector, 2 * vector, vector.flip(0)], 1)
+    close(rows.times_each(several), dense @ several)
     close(rows.transposed_times(case.slope), dense.T @ case.slope)
     close(rows.gram(case.curvature), dense.T @ (case.curvature[:, None] * dense))
     root = torch.randn(size, size, generator=generator, dtype=torch.float64)
@@ -135,6 +138,68 @@ def test_the_gaussian_is_that_of_the_plain_solver(layout, count):
     assert found.divergence(precision) == pytest.approx(twin.divergence(precision), rel=1e-9)
     assert found.inner_trace == pytest.approx(float(found.inner_covariance.diagonal().sum()), rel=1e-9)
     assert type(found.compact(0)) is SubspaceGaussian, "which holds no variances of points"
+
+
+@every_layout
+@every_count
+def test_chosen_columns_are_those_of_the_dense_matrix(layout, count):
+    rows = Case(layout, count).scales.rows
+    identity = torch.eye(rows.size, dtype=torch.float64)
+    dense = torch.stack([rows.times(column) for column in identity], 1)
+    weight = torch.linspace(-1, 2, len(dense), dtype=torch.float64)
+    close(rows.gram_diagonal(weight), (dense.square() * weight[:, None]).sum(0))
+    close(rows.squared_norms(weight[: rows.size]), dense.square() @ weight[: rows.size])
+    which = torch.arange(rows.size) % 3 != 1
+    some = rows.chosen(which)
+    close(torch.stack([some.times(column) for column in identity[which][:, which]], 1), dense[:, which])
+
+
+@every_layout
+@every_count
+@pytest.mark.parametrize("tolerance", [0.0, 5.0, 1e9])
+def test_without_some_directions_the_covariance_is_that_of_the_others_and_the_prior(layout, count, tolerance):
+    case = Case(layout, count)
+    whole = case.solver
+    thinned = whole.thinned(case.curvature, tolerance)
+    dropped = torch.ones(whole.rank, dtype=torch.bool)
+    dropped[thinned.kept] = False
+    identity = torch.eye(whole.rank, dtype=torch.float64)
+    dense = torch.stack([whole.times(column) for column in identity], 1)
+    information = (dense.square() * case.curvature[:, None]).sum(0)
+    assert float(information[dropped].sum()) <= tolerance
+    if tolerance:
+        # As many as possible, the least informed first.
+        assert bool(dropped.all()) or float(information.sort().values[: int(dropped.sum()) + 1].sum()) > tolerance
+    found = thinned.solve(case.curvature, case.slope)
+    matrix = dense.T @ (case.curvature[:, None] * dense)
+    matrix[dropped] = 0
+    matrix[:, dropped] = 0
+    covariance = torch.linalg.inv(matrix + identity)
+    close(found.inner_covariance, covariance, rtol=1e-8)
+    close(thinned.moments(found)[1], torch.diagonal(dense @ covariance @ dense.T), rtol=1e-8)
+    assert found.inner_trace == pytest.approx(float(covariance.diagonal().sum()), rel=1e-9)
+    close(found.inner_mean[thinned.kept], (covariance @ (dense.T @ case.slope))[thinned.kept], rtol=1e-8)
+    lost = float(case.curvature @ whole.remainder + information[dropped].sum())
+    assert thinned.lost_information(case.curvature) == pytest.approx(lost, rel=1e-9, abs=1e-12)
+
+
+@every_layout
+@every_count
+def test_steps_of_the_mean_lead_to_that_of_all_directions(layout, count):
+    """With slopes of a quadratic log-likelihood the mean is that of the plain solver, whatever was left out."""
+    case = Case(layout, count)
+    solver = case.solver
+    curvature = case.curvature / 50
+    wanted = solver.solve(curvature, case.slope)
+    thinned = solver.thinned(curvature, 0.5)
+    found = thinned.solve(curvature, case.slope)
+    for _ in range(60):
+        found = solver.moved(found, case.slope - curvature * thinned.moments(found)[0])
+    close(found.inner_mean, wanted.inner_mean, rtol=1e-7)
+    # The whole solver is there in one step.
+    far = replace(wanted, inner_mean=wanted.inner_mean + 1)
+    near = solver.moved(far, case.slope - curvature * solver.moments(far)[0])
+    close(near.inner_mean, wanted.inner_mean, rtol=1e-8)
 
 
 @every_layout

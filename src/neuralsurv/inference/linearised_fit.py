@@ -14,6 +14,7 @@ from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.solvers.grouped import GroupedSolver
 from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
+from neuralsurv.solvers.rows import Products
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,12 @@ class LinearisedFit(Protocol):
         """Return the directions of the weights that carry information at P points.
 
         `importance` bounds the information of each point, shape (P,); `tolerance` is what may be given up, in nats.
+        """
+
+    def separate(self, likelihood: Likelihood) -> tuple[Tensor, Products] | None:
+        """Return offset (P,) and rows (P, r) of the same model at other points of the training rows.
+
+        They are in the coordinates of `best_theta`; None where their products would cost as much as those of a matrix.
         """
 
     def diagnose(self) -> Diagnostics:

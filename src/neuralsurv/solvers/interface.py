@@ -75,6 +75,13 @@ class Solver(Protocol[Solved]):
         """Return mean and variance of J·theta at the solver's own rows, each of shape (P,)."""
 
 
+class MovingSolver(Solver[Solved], Protocol[Solved]):
+    """A solver that can move the mean of a Gaussian without solving for its covariance again."""
+
+    def moved(self, gaussian: Solved, slope: Tensor) -> Solved:
+        """Return the Gaussian after a Newton step of its mean, where the points have these slopes (P,)."""
+
+
 class SearchableSolver(Solver[Solved], Protocol[Solved]):
     """A solver in whose coordinates a mean can be searched."""
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.solvers.interface import Coordinates
-from neuralsurv.solvers.primal import cholesky, eigenvectors
+from neuralsurv.solvers.primal import cholesky, eigenvectors, solved
 from neuralsurv.solvers.rows import DenseRows, Rows, row_slices
 from neuralsurv.solvers.subspace import SubspaceGaussian
 from neuralsurv.solvers.triangles import add_weighted_gram, mirrored, squared_lengths
@@ -72,6 +72,15 @@ class LowRankSolver:
         """Return mean and variance of J·theta at the solver's own rows."""
         variance = self.remainder + squared_lengths(self.reduced, gaussian.inverse_factor)
         return DenseRows(self.reduced).times(gaussian.inner_mean), variance
+
+    def moved(self, gaussian: SubspaceGaussian, slope: Tensor) -> SubspaceGaussian:
+        """Return the Gaussian after a Newton step of its mean, where the points have these slopes (P,)."""
+        left = DenseRows(self.reduced).transposed_times(slope) - gaussian.inner_mean
+        return replace(gaussian, inner_mean=gaussian.inner_mean + solved(gaussian.inner_factor, left))
+
+    def thinned(self, curvature: Tensor, tolerance: float) -> LowRankSolver:
+        """Return the solver itself, whose directions were chosen for the information that they carry."""
+        return self
 
     def coordinates(self, gaussian: SubspaceGaussian) -> Coordinates:
         """Return the coordinates of the subspace."""

@@ -33,6 +33,13 @@ def cholesky(matrix: Tensor) -> Tensor:
     )
 
 
+def solved(factor: Tensor, vector: Tensor) -> Tensor:
+    """Return (L Lᵀ)⁻¹·vector for a lower triangular L of any layout, which is not copied."""
+    half = torch.linalg.solve_triangular(factor, vector[:, None], upper=False)
+    whole: Tensor = torch.linalg.solve_triangular(factor.T, half, upper=True)
+    return whole.squeeze(1)
+
+
 def eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the ascending eigenvalues and the eigenvectors of a symmetric matrix; raise an error if that fails."""
     try:

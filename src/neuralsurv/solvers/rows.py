@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -26,6 +26,13 @@ def row_slices(count: int, width: int, numbers: int | None = None) -> Iterator[s
     step = max(1, (BLOCK_NUMBERS if numbers is None else numbers) // max(1, width))
     for first in range(0, count, step):
         yield slice(first, min(count, first + step))
+
+
+class Products(Protocol):
+    """What can be multiplied by vectors from the right, whatever it is made of."""
+
+    def times_each(self, vectors: Tensor) -> Tensor:
+        """Return J·V for the columns of V (r, Q), shape (P, Q)."""
 
 
 class Rows(ABC):

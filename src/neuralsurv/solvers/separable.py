@@ -14,7 +14,7 @@ and so do the variances of all points.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, combinations_with_replacement, pairwise
 from typing import ClassVar
@@ -22,7 +22,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from neuralsurv.solvers.primal import cholesky
+from neuralsurv.solvers.primal import cholesky, solved
+from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
 # Directions that are kept of a term, at most, and what they must vary by, as a share of the first.
@@ -35,7 +36,8 @@ class Separable:
     """The columns of the points of a table, sorted by their function of time."""
 
     row: Tensor  # the row of each point, shape (P,)
-    blocks: tuple[Tensor, ...]  # features of the rows, whitened at scale 1, each of shape (N, size)
+    # Features of the rows, whitened at scale 1, each of shape (N, size); the numbers of a column follow each other.
+    blocks: tuple[Tensor, ...]
     factors: tuple[Tensor, ...]  # the function of time of each block at the points, shape (P,)
     time: Tensor  # columns of time alone, whitened at scale 1, shape (P, c)
 
@@ -50,10 +52,19 @@ class Separable:
         """Number of columns r."""
         return sum(block.shape[1] for block in self.blocks) + self.time.shape[1]
 
+    @cached_property
+    def _squares(self) -> tuple[Tensor, ...]:
+        return tuple(block.square() for block in self.blocks)
+
     def scaled(self, columns: Tensor) -> Separable:
         """Return the columns, each times a number, shape (r,)."""
         blocks = tuple(block * columns[place] for block, place in zip(self.blocks, self.places, strict=True))
         return Separable(self.row, blocks, self.factors, self.time * columns[self.size - self.time.shape[1] :])
+
+    def chosen(self, which: Tensor) -> Separable:
+        """Return some of the columns, by a mask of shape (r,)."""
+        blocks = tuple(block.T[which[place]].T for block, place in zip(self.blocks, self.places, strict=True))
+        return Separable(self.row, blocks, self.factors, self.time[:, which[self.size - self.time.shape[1] :]])
 
     def _by_row(self, values: Tensor) -> Tensor:
         """Return sums over the points of each row, shape (N, ...), of values (P, ...)."""
@@ -77,11 +88,36 @@ class Separable:
             matrix[first:, place] = product.T
         return matrix
 
+    def gram_diagonal(self, weight: Tensor) -> Tensor:
+        """Return the diagonal of Jᵀ diag(weight) J, shape (r,)."""
+        parts = [
+            squares.T @ self._by_row(weight * factor.square())
+            for squares, factor in zip(self._squares, self.factors, strict=True)
+        ]
+        return torch.cat([*parts, weight @ self.time.square()])
+
+    def squared_norms(self, scale: Tensor) -> Tensor:
+        """Return the diagonal of J diag(scale) Jᵀ, shape (P,)."""
+        total: Tensor = self.time.square() @ scale[self.size - self.time.shape[1] :]
+        for squares, factor, place in zip(self._squares, self.factors, self.places, strict=True):
+            total = total + factor.square() * (squares @ scale[place])[self.row]
+        return total
+
     def times(self, vector: Tensor) -> Tensor:
         """Return J·vector, shape (P,)."""
         total = self.time @ vector[self.size - self.time.shape[1] :]
         for block, factor, place in zip(self.blocks, self.factors, self.places, strict=True):
             total = total + factor * (block @ vector[place])[self.row]
+        return total
+
+    def times_each(self, vectors: Tensor) -> Tensor:
+        """Return J·V for the columns of V (r, Q), shape (P, Q)."""
+        total: Tensor = self.time @ vectors[self.size - self.time.shape[1] :]
+        each = [block @ vectors[place] for block, place in zip(self.blocks, self.places, strict=True)]
+        # Points are taken in blocks that stay in a cache.
+        for part in row_slices(total.shape[0], total.shape[1], CACHE_NUMBERS // 4):
+            for by_row, factor in zip(each, self.factors, strict=True):
+                total[part].addcmul_(by_row[self.row[part]], factor[part, None])
         return total
 
     def transposed_times(self, values: Tensor) -> Tensor:
@@ -96,7 +132,7 @@ class Separable:
         first = self.size - self.time.shape[1]
         total = ((self.time @ covariance[first:, first:]) * self.time).sum(1)
         for k, j in combinations_with_replacement(range(len(self.blocks)), 2):
-            inner = ((self.blocks[k] @ covariance[self.places[k], self.places[j]]) * self.blocks[j]).sum(1)
+            inner = ((covariance[self.places[j], self.places[k]] @ self.blocks[k].T) * self.blocks[j].T).sum(0)
             twice = 1 if k == j else 2
             total += twice * self.factors[k] * self.factors[j] * inner[self.row]
         for block, factor, place in zip(self.blocks, self.factors, self.places, strict=True):
@@ -131,8 +167,13 @@ class Separable:
 class SeparableGaussian(SubspaceGaussian):
     """A Gaussian with the variances that it has at the rows it was solved for."""
 
-    variances: Tensor  # within the basis, shape (P,)
-    informed: float  # the sum of curvatures times these
+    variances: Tensor  # of J·theta, shape (P,)
+    informed: float  # the sum of curvatures times the part of these that the solver did not leave to the prior
+
+    @property
+    def solved_variances(self) -> Tensor:
+        """The variances at the rows that it was solved for, shape (P,)."""
+        return self.variances
 
     @property
     def inner_trace(self) -> float:
@@ -141,7 +182,8 @@ class SeparableGaussian(SubspaceGaussian):
 
     def compact(self, memory: float) -> SubspaceGaussian:
         """Return the same law without the variances."""
-        return SubspaceGaussian(self.precision, self.basis, self.inner_mean, self.inner_factor)
+        # Row-major, as a file holds the factor: the same numbers in another layout would round differently.
+        return SubspaceGaussian(self.precision, self.basis, self.inner_mean, self.inner_factor.contiguous())
 
 
 @dataclass(frozen=True)
@@ -150,7 +192,8 @@ class SeparableSolver:
 
     precision: Tensor  # diagonal of the prior precision, shape (m,)
     basis: Tensor  # orthonormal directions of the whitened weights, shape (m, r)
-    rows: Separable
+    unscaled: Separable  # the rows at scale 1
+    columns: Tensor  # the scale of each of their columns, shape (r,)
     remainder: Tensor  # prior variance of each point across the basis, shape (P,)
 
     @property
@@ -158,29 +201,104 @@ class SeparableSolver:
         """Number of directions."""
         return self.basis.shape[1]
 
+    @cached_property
+    def rows(self) -> Separable:
+        """The rows at these scales."""
+        return self.unscaled.scaled(self.columns)
+
+    def times(self, vector: Tensor) -> Tensor:
+        """Return J·vector, shape (P,)."""
+        return self.unscaled.times(self.columns * vector)
+
+    def transposed_times(self, values: Tensor) -> Tensor:
+        """Return Jᵀ·values, shape (r,)."""
+        return self.columns * self.unscaled.transposed_times(values)
+
     def lost_information(self, curvature: Tensor) -> float:
         """Return Σ κ‖R‖²: twice a bound, in nats, on what the cut costs the ELBO at these curvatures."""
         return float(curvature @ self.remainder)
 
-    def solve(self, curvature: Tensor, slope: Tensor) -> SubspaceGaussian:
+    def solve(self, curvature: Tensor, slope: Tensor) -> SeparableGaussian:
         """Return the Gaussian for curvatures (P,) and slopes (P,)."""
-        matrix = self.rows.gram(curvature)
-        matrix.diagonal().add_(1.0)
-        factor = cholesky(matrix).contiguous()
-        mean = torch.cholesky_solve(self.rows.transposed_times(slope)[:, None], factor).squeeze(1)
-        if any(len(block) > self.rank for block in self.rows.blocks):
-            # With many rows the inverse pays.
-            return SubspaceGaussian(self.precision, self.basis, mean, factor)
-        variance = self.rows.variances_by_factor(factor).clamp_min(0)
-        return SeparableGaussian(self.precision, self.basis, mean, factor, variance, float(curvature @ variance))
+        factor, variance = _factorised(self.rows, curvature)
+        mean = solved(factor, self.transposed_times(slope))
+        informed = float(curvature @ variance)
+        return SeparableGaussian(self.precision, self.basis, mean, factor, variance + self.remainder, informed)
 
     def moments(self, gaussian: SubspaceGaussian) -> tuple[Tensor, Tensor]:
         """Return mean and variance of J·theta at the solver's own rows."""
-        if isinstance(gaussian, SeparableGaussian):
-            variance = gaussian.variances
-        else:
-            variance = self.rows.variances(gaussian.inner_covariance).clamp_min(0)
-        return self.rows.times(gaussian.inner_mean), variance + self.remainder
+        variance = gaussian.solved_variances
+        if variance is None:
+            variance = self.rows.variances(gaussian.inner_covariance).clamp_min(0) + self.remainder
+        return self.times(gaussian.inner_mean), variance
+
+    def moved(self, gaussian: SubspaceGaussian, slope: Tensor) -> SubspaceGaussian:
+        """Return the Gaussian after a Newton step of its mean, where the points have these slopes (P,)."""
+        left = self.transposed_times(slope) - gaussian.inner_mean
+        return replace(gaussian, inner_mean=gaussian.inner_mean + solved(gaussian.inner_factor, left))
+
+    def thinned(self, curvature: Tensor, tolerance: float) -> ThinnedSolver:
+        """Return a solver for which the directions of least information at these curvatures (P,) are uncorrelated.
+
+        `tolerance` is how much information, in nats, they may have together.
+        """
+        squares = self.columns.square()
+        ordered, order = (self.unscaled.gram_diagonal(curvature) * squares).sort(stable=True)
+        kept = torch.ones(self.rank, dtype=torch.bool)
+        kept[order[ordered.cumsum(0) <= tolerance]] = False
+        remainder = self.remainder + self.unscaled.squared_norms(squares * ~kept)
+        rows = self.unscaled.chosen(kept).scaled(self.columns[kept])
+        return ThinnedSolver(self, kept.nonzero().squeeze(1), rows, remainder)
+
+
+@dataclass(frozen=True)
+class ThinnedSolver:
+    """Solves for the covariance of some directions; to the others it leaves their prior variance.
+
+    These have a mean, but only to first order in their information; `moved` of the whole solver brings it to its place.
+    """
+
+    whole: SeparableSolver
+    kept: Tensor  # the directions with a covariance, shape (k,)
+    rows: Separable  # in these
+    remainder: Tensor  # prior variance of each point across these, shape (P,)
+
+    @property
+    def precision(self) -> Tensor:
+        """Diagonal of the prior precision, shape (m,)."""
+        return self.whole.precision
+
+    def lost_information(self, curvature: Tensor) -> float:
+        """Return Σ κ‖R‖²: twice a bound, in nats, on what the cuts cost the ELBO at these curvatures."""
+        return float(curvature @ self.remainder)
+
+    def solve(self, curvature: Tensor, slope: Tensor) -> SeparableGaussian:
+        """Return the Gaussian for curvatures (P,) and slopes (P,)."""
+        whole, size = self.whole, self.whole.rank
+        inner, variance = _factorised(self.rows, curvature)
+        among = solved(inner, self.rows.transposed_times(slope))
+        mean = whole.transposed_times(slope - curvature * self.rows.times(among))
+        mean[self.kept] = among
+        # Rows are copied as a whole, then those of the transpose: much faster than one number at a time.
+        wide = inner.new_zeros(size, len(self.kept)).index_copy_(0, self.kept, inner)
+        factor = torch.eye(size, dtype=inner.dtype).index_copy_(0, self.kept, wide.T).T
+        informed = float(curvature @ variance)
+        return SeparableGaussian(whole.precision, whole.basis, mean, factor, variance + self.remainder, informed)
+
+    def moments(self, gaussian: SubspaceGaussian) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of J·theta at the solver's own rows."""
+        return self.whole.moments(gaussian)
+
+
+def _factorised(rows: Separable, curvature: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the Cholesky factor of the precision of z, and the variances of all points, shape (P,)."""
+    matrix = rows.gram(curvature)
+    matrix.diagonal().add_(1.0)
+    factor = cholesky(matrix)
+    if any(len(block) > rows.size for block in rows.blocks):
+        # With many rows the inverse pays.
+        return factor, rows.variances(torch.cholesky_inverse(factor)).clamp_min(0)
+    return factor, rows.variances_by_factor(factor).clamp_min(0)
 
 
 @dataclass(frozen=True)
@@ -210,8 +328,7 @@ class SeparableScales:
         remainder = torch.zeros_like(self.rows.time[:, 0])
         for weight, variance in self.cut:
             remainder += multipliers[weight] ** 2 * variance
-        rows = self.rows.scaled(multipliers[self.owner])
-        return SeparableSolver(self.unit / multipliers**2, self.basis, rows, remainder)
+        return SeparableSolver(self.unit / multipliers**2, self.basis, self.rows, multipliers[self.owner], remainder)
 
     def directions(self, start: int, stop: int) -> Tensor:
         """Return the directions of the weights from `start` to `stop`."""
@@ -270,7 +387,8 @@ def separable_scales(row: Tensor, terms: Sequence[SeparableTerm], unit: Tensor) 
             bases[place].append(lifted)
             own[place].append(weights if remainder is None else torch.full((basis.shape[1],), start))
         start += size
-    rows = Separable(row, tuple(torch.cat(parts, 1) for parts in blocks), tuple(factors), torch.cat(times, 1))
+    joined = tuple(torch.cat([part.T for part in parts]).T for parts in blocks)
+    rows = Separable(row, joined, tuple(factors), torch.cat(times, 1))
     basis = torch.cat([*(part for parts in bases for part in parts), *time_bases], 1)
     owner = torch.cat([*(part for parts in own for part in parts), *time_own])
     return SeparableScales(unit, basis, rows, owner, tuple(cut))

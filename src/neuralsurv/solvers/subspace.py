@@ -52,6 +52,11 @@ class SubspaceGaussian:
         """The trace of the covariance of z."""
         return float(self.inner_covariance.diagonal().sum())
 
+    @property
+    def solved_variances(self) -> Tensor | None:
+        """The variances at the rows that it was solved for, shape (P,), where they are known."""
+        return None
+
     def variance(self, rows: Tensor) -> Tensor:
         """Return the variance of each ``rows @ theta``."""
         variance = rows.new_empty(len(rows))

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 
 from inference.problems import simulated
 from neuralsurv.inference.check import importance
-from neuralsurv.inference.check.importance import target_of
+from neuralsurv.inference.check.importance import best_target, target_of
 from neuralsurv.inference.default.fit import fit_default
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.exact.directions import find_coordinates
@@ -72,12 +72,24 @@ def test_density_where_phi_is_held():
     target = target_for(held)
     z = torch.from_numpy(np.random.default_rng(1).standard_normal((2, len(target.precision))))
     value, exposure = target.log_density(z)
-    g = target.offset + z @ target.rows.T
+    g = target.offset + target.rows.times_each(z.T).T
     events = target.likelihood.points.events
     expected = torch.log(torch.sigmoid(g[:, :events])).sum(1) - 0.5 * z.square().sum(1)
     expected -= held.phi.mean * (torch.sigmoid(g[:, events:]) * target.likelihood.baseline).sum(1)
     torch.testing.assert_close(value, expected)
     assert (exposure > 0).all()
+
+
+def test_the_target_by_features_and_functions_of_time_is_that_of_the_matrix():
+    fit = fit_default(simulated(30, covariates=3, entry=True, weight=True, seed=4), DefaultSettings(), seed=0)
+    cohort = simulated(30, covariates=3, entry=True, weight=True, seed=4)
+    basis, mean, _ = fit.best_theta.dense_form()
+    fast = best_target(fit, cohort, basis)
+    slow = target_of(fit, cohort, lambda rows: rows.times_basis(basis), torch.ones_like(mean))
+    assert type(fast.rows) is not type(slow.rows)
+    z = mean + torch.randn(700, len(mean), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    for found, wanted in zip(fast.log_density(z), slow.log_density(z), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-9)
 
 
 def test_check_finds_a_posterior_that_is_too_narrow(linear):

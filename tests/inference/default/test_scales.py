@@ -216,6 +216,12 @@ class Stub:
     prior: GroupedPrior
     skew: float = 0.0
 
+    def beside(self, log_scales: Tensor, warm: object, least: float = 0.0) -> Setting:
+        return self.at(log_scales)
+
+    def finished(self, setting: Setting) -> Setting:
+        return setting
+
     def at(self, log_scales: Tensor, warm: object = None, *, enough: float = 0.0) -> Setting:
         away = log_scales - self.center
         score = 3.0 - 0.5 * float(away @ self.precision @ away) + self.skew * float((away**3).sum())

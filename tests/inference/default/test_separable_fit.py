@@ -11,7 +11,7 @@ from inference.exact_bound import dense_ascent
 from inference.problems import changed, simulated
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.inference.default.fit import DefaultFit, _evidence, _likelihood, fit_default, reduce_rows
-from neuralsurv.inference.default.scales import Evidence
+from neuralsurv.inference.default.scales import Evidence, Setting
 from neuralsurv.inference.default.settings import DefaultSettings
 from neuralsurv.inference.default.structure import build_prior, place_units
 from neuralsurv.posterior.gaussian import Posterior
@@ -111,6 +111,81 @@ def test_the_gradient_of_the_scales_is_that_of_finite_differences(case):
     for place, shift in enumerate(1e-3 * torch.eye(len(scales), dtype=torch.float64)):
         ends = [fast.at(scales + sign * shift, middle.state).score for sign in (1, -1)]
         assert float(gradient[place]) == pytest.approx((ends[0] - ends[1]) / 2e-3, abs=1e-3)
+
+
+# -------------------------------------------------------------------- settings without directions of little information
+
+
+def usual_evidence() -> tuple[Evidence, Setting]:
+    """An evidence of 60 rows, and its top."""
+    rows = simulated(60, covariates=3, entry=True, weight=True, seed=8)
+    settings = DefaultSettings(tolerance=1e-9, max_sweeps=500)
+    network = place_units(rows, settings)
+    prior = build_prior(network, settings)
+    phi = float(rows.event_weight.sum()) / rows.exposure
+    likelihood = _likelihood(rows, network, settings)
+    evidence = _evidence(likelihood, phi, prior, torch.zeros(network.size).double(), settings)
+    return evidence, evidence.at(prior.medians)
+
+
+@pytest.mark.parametrize("group", range(9))
+@pytest.mark.parametrize("move", [-1.5, 1.0])
+def test_a_setting_beside_the_top_is_about_that_of_the_whole_climb(group, move):
+    evidence, top = usual_evidence()
+    place = top.log_scales.clone()
+    place[group] += move
+    slow, fast = evidence.at(place), evidence.beside(place, top.state)
+    assert fast.score <= slow.score + 1e-6
+    # What it costs is about the same everywhere.
+    cost = top.score - evidence.beside(top.log_scales, top.state).score
+    assert 0 <= cost < 0.1
+    assert fast.score + cost == pytest.approx(slow.score, abs=0.06)
+    jacobian = evidence.likelihood.network.jacobian(
+        torch.zeros_like(top.state.theta.mean), evidence.likelihood.points.time, evidence.likelihood.point_x
+    )
+    spread = slow.state.theta.variance(jacobian).sqrt()
+    apart = jacobian @ (fast.state.theta.mean - slow.state.theta.mean)
+    assert float((apart / spread).abs().max()) < 0.05
+    ratio = fast.state.theta.variance(jacobian).sqrt() / spread
+    torch.testing.assert_close(ratio, torch.ones_like(ratio), rtol=0, atol=0.08)
+
+
+def test_a_setting_that_cannot_come_up_to_a_score_is_left():
+    evidence, top = usual_evidence()
+    place = top.log_scales + 2.5
+    whole = evidence.beside(place, top.state)
+    left = evidence.beside(place, top.state, least=whole.score + 1000)
+    assert left.info.steps < whole.info.steps
+    assert left.score < whole.score
+    assert evidence.beside(place, top.state, least=whole.score - 1000).score == whole.score
+
+
+def test_a_climb_that_stopped_early_is_finished():
+    evidence, top = usual_evidence()
+    early = evidence.at(top.log_scales + 0.3, top.state, enough=0.3)
+    whole = evidence.at(top.log_scales + 0.3)
+    assert early.score == pytest.approx(whole.score, abs=0.1)
+    assert evidence.finished(early).score == pytest.approx(whole.score, abs=1e-7)
+    assert evidence.finished(early).info.converged
+
+
+def test_steps_of_the_mean_alone_end_at_the_best_one_for_the_covariance():
+    evidence, top = usual_evidence()
+    solver = evidence.solver.at(evidence.prior.multipliers(top.log_scales + 0.5))
+    ascent = evidence._ascent(solver, solver.precision)
+    first = ascent.state(top.state.curvature, top.state.slope)
+    settled, info = ascent.settle(first, solver, tolerance=1e-10, most=100)
+    assert info.converged
+    assert list(info.elbo) == sorted(info.elbo)
+    assert settled.elbo > first.elbo
+    assert torch.equal(settled.theta.inner_factor, first.theta.inner_factor)
+    # No slope is left: that of the likelihood is the mean, which the prior pulls back by.
+    torch.testing.assert_close(
+        solver.transposed_times(settled.expected.slope), settled.theta.inner_mean, rtol=0, atol=1e-4
+    )
+    stopped, info = ascent.settle(first, solver, tolerance=1e-10, most=1)
+    assert (info.steps, info.converged) == (2, False)
+    assert first.elbo < stopped.elbo < settled.elbo
 
 
 # ------------------------------------------------------------------------------------- what must not change a fit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from neuralsurv.model.linearise import linearise
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.solvers.primal import PrimalGaussian
-from neuralsurv.solvers.rows import BLOCK_NUMBERS, Rows
+from neuralsurv.solvers.rows import BLOCK_NUMBERS, DenseRows, Products, Rows
 
 # Nodes of a row of the likelihood.
 NODES = 16
@@ -43,9 +43,9 @@ class Target:
     """
 
     likelihood: Likelihood  # events and nodes
-    # g = offset + rows z, shapes (P,) and (P, r).
+    # g = offset + rows z, for rows (P, r).
     offset: Tensor
-    rows: Tensor
+    rows: Products
     precision: Tensor  # prior precision of z, shape (r,)
     phi_prior: Gamma | PointMass
 
@@ -60,11 +60,10 @@ class Target:
         events = self.likelihood.points.events
         values, exposures = [], []
         for part in torch.split(z, _DRAWS_AT_ONCE):
-            g = torch.addmm(self.offset, part, self.rows.T)
-            exposures.append(torch.sigmoid(g[:, events:]) @ self.likelihood.baseline)
-            values.append(
-                logsigmoid(g[:, :events]) @ self.likelihood.event_weight - 0.5 * part.square() @ self.precision
-            )
+            g = self.rows.times_each(part.T).add_(self.offset[:, None])
+            log_share = self.likelihood.event_weight @ logsigmoid(g[:events])
+            exposures.append(self.likelihood.baseline @ g[events:].sigmoid_())
+            values.append(log_share - 0.5 * part.square() @ self.precision)
         value, exposure = torch.cat(values), torch.cat(exposures)
         prior = self.phi_prior.inferred
         if prior is None:
@@ -84,11 +83,25 @@ class Target:
 
 def target_of(fit: LinearisedFit, cohort: Cohort, project: Callable[[Rows], Tensor], precision: Tensor) -> Target:
     """Return the target in coordinates z of this prior precision; `project` turns rows of the network into theirs."""
+    likelihood = _finer_likelihood(fit, cohort)
+    linearised = linearise(likelihood, fit.theta_star)
+    return Target(likelihood, linearised.offset, DenseRows(project(linearised.rows)), precision, fit.phi_prior)
+
+
+def _finer_likelihood(fit: LinearisedFit, cohort: Cohort) -> Likelihood:
     model = fit.likelihood
     points = build_points(cohort, fit.rule(NODES), model.rho)
-    likelihood = Likelihood(points, cohort.x, model.network, model.normaliser, model.rho)
-    linearised = linearise(likelihood, fit.theta_star)
-    return Target(likelihood, linearised.offset, project(linearised.rows), precision, fit.phi_prior)
+    return replace(model, points=points, x=cohort.x)
+
+
+def best_target(fit: LinearisedFit, cohort: Cohort, basis: Tensor) -> Target:
+    """Return the target in the coordinates of the fit's best Gaussian, in a basis (m, r)."""
+    ones = torch.ones(basis.shape[1], dtype=basis.dtype)
+    likelihood = _finer_likelihood(fit, cohort)
+    separate = fit.separate(likelihood)
+    if separate is not None:
+        return Target(likelihood, *separate, ones, fit.phi_prior)
+    return target_of(fit, cohort, lambda rows: rows.times_basis(basis), ones)
 
 
 def check_posterior(fit: LinearisedFit, cohort: Cohort, seed: int) -> dict[str, float]:
@@ -109,7 +122,7 @@ def check_posterior(fit: LinearisedFit, cohort: Cohort, seed: int) -> dict[str, 
             target = target_of(fit, cohort, lambda rows: rows.dense(), fit.prior.unit)
         else:
             # Across the basis q is the prior, and does not change the weights.
-            target = target_of(fit, cohort, lambda rows: rows.times_basis(basis), torch.ones_like(mean))
+            target = best_target(fit, cohort, basis)
         generator = torch.Generator().manual_seed(seed)
         z = PrimalGaussian(mean, factor).draw(_CHECKS, generator)
         log_target, rate = target.log_density(z)

@@ -24,7 +24,7 @@ from torch import Tensor
 from neuralsurv.errors import NotFiniteError
 from neuralsurv.model.augmentation import latent_intensity, log_sigmoid_bound, polya_gamma_mean
 from neuralsurv.model.likelihood import Likelihood
-from neuralsurv.solvers.interface import Solved, Solver
+from neuralsurv.solvers.interface import MovingSolver, Solved, Solver
 
 # Nodes of the expectations; the error is below 1e-7 for a standard deviation of g up to 1, and below 2e-4 up to 2.
 NODES = 15
@@ -65,6 +65,12 @@ class GaussianState(Generic[Solved]):
     expected: Expectations
     elbo: float
 
+    @property
+    def ahead(self) -> tuple[Tensor, Tensor]:
+        """The curvature and the slope of the points after a full step."""
+        curvature = self.expected.curvature
+        return curvature, self.expected.slope + curvature * self.mean
+
 
 @dataclass(frozen=True)
 class GaussianInfo:
@@ -103,19 +109,23 @@ def expectations(likelihood: Likelihood, phi: float, mean: Tensor, variance: Ten
         the exact one.
     """
     events = likelihood.points.events
-    g = mean[:, None] + variance.clamp_min(0).sqrt()[:, None] * _POSITION
-    share = torch.sigmoid(g)
+    g = torch.addcmul(mean, variance.clamp_min(0).sqrt(), _POSITION[:, None])
     weight, mass = likelihood.event_weight, phi * likelihood.baseline
-    at_events, at_nodes = share[:events], share[events:]
-    value = float(weight @ (torch.nn.functional.logsigmoid(g[:events]) @ _MASS)) - float(mass @ (at_nodes @ _MASS))
-    inner = share * (1 - share)
-    slope = torch.cat([weight * (1 - at_events @ _MASS), -mass * (inner[events:] @ _MASS)])
+    log_share = _MASS @ torch.nn.functional.logsigmoid(g[:, :events])
+    # The first three moments of σ(g): its derivatives are polynomials of σ.
+    share = g.sigmoid_()
+    first, power = _MASS @ share, share.square()
+    second = _MASS @ power
+    third = _MASS @ power.mul_(share)
+    value = float(weight @ log_share) - float(mass @ first[events:])
+    inner = first - second
+    slope = torch.cat([weight * (1 - first[:events]), -mass * inner[events:]])
     if fisher:
-        information = inner[events:] * (1 - at_nodes)
-        curvature = torch.cat([torch.zeros_like(weight), mass * (information @ _MASS)])
+        information = inner[events:] - (second - third)[events:]
+        curvature = torch.cat([torch.zeros_like(weight), mass * information])
     else:
-        bend = inner[events:] * (1 - 2 * at_nodes)
-        curvature = torch.cat([weight * (inner[:events] @ _MASS), mass * (bend @ _MASS)]).clamp_min(_LEAST_CURVATURE)
+        bend = inner[events:] - 2 * (second - third)[events:]
+        curvature = torch.cat([weight * inner[:events], mass * bend]).clamp_min(_LEAST_CURVATURE)
     constant = likelihood.event_constant + likelihood.event_count * float(np.log(phi))
     return Expectations(value + constant, slope, curvature)
 
@@ -176,7 +186,9 @@ class Ascent(Generic[Solved]):
 
     def state(self, curvature: Tensor, slope: Tensor) -> GaussianState[Solved]:
         """Return q(theta) with these coordinates."""
-        theta = self.solver.solve(curvature, slope)
+        return self._of(self.solver.solve(curvature, slope), curvature, slope)
+
+    def _of(self, theta: Solved, curvature: Tensor, slope: Tensor) -> GaussianState[Solved]:
         mean, variance = self.solver.moments(theta)
         expected = self._expected(self.offset + mean, variance)
         elbo = expected.value - theta.divergence(self.precision)
@@ -184,10 +196,34 @@ class Ascent(Generic[Solved]):
             raise NotFiniteError(f"the ELBO became {elbo}; look for extreme covariates or weights.")
         return GaussianState(theta, curvature, slope, mean, expected, elbo)
 
-    def start(self) -> GaussianState[Solved]:
-        """Return the default start: one step from the prior mean."""
+    def begin(self) -> tuple[Tensor, Tensor]:
+        """Return the curvature and the slope of the default start: one step from the prior mean."""
         expected = self._expected(self.offset, torch.zeros_like(self.offset))
-        return self.state(expected.curvature, expected.slope)
+        return expected.curvature, expected.slope
+
+    def start(self) -> GaussianState[Solved]:
+        """Return the default start."""
+        return self.state(*self.begin())
+
+    def settle(
+        self, state: GaussianState[Solved], solver: MovingSolver[Solved], *, tolerance: float, most: int
+    ) -> tuple[GaussianState[Solved], GaussianInfo]:
+        """Take steps of the mean alone until one gains less than `tolerance` nats; the covariance stays as it is.
+
+        Such a step costs a product with the columns in place of one of the columns with each other.
+        """
+        trace = [state.elbo]
+        converged = False
+        while len(trace) <= most and not converged:
+            slope = state.expected.slope + state.curvature * state.mean
+            theta = solver.moved(state.theta, state.expected.slope)
+            following = self._of(theta, state.curvature, slope)
+            converged = abs(following.elbo - state.elbo) < tolerance
+            if following.elbo < state.elbo:
+                break
+            state = following
+            trace.append(state.elbo)
+        return state, GaussianInfo(tuple(trace), converged)
 
     def climb(
         self, state: GaussianState[Solved], *, tolerance: float, most: int

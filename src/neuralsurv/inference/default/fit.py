@@ -36,7 +36,7 @@ from neuralsurv.inference.linearised_fit import SolverReport
 from neuralsurv.inference.threads import threads_for
 from neuralsurv.model.additive import TIME_GROUPS, Additive
 from neuralsurv.model.hazard import Constant
-from neuralsurv.model.likelihood import AdditiveLikelihood
+from neuralsurv.model.likelihood import AdditiveLikelihood, Likelihood
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.model.points import build_points
 from neuralsurv.model.prior import GroupedPrior, PointMass
@@ -48,7 +48,7 @@ from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
-from neuralsurv.solvers.rows import DenseRows, LayeredRows, Rows
+from neuralsurv.solvers.rows import DenseRows, LayeredRows, Products, Rows
 from neuralsurv.solvers.separable import SeparableScales, SeparableTerm, separable_scales
 
 # Information of the products, and of the network, that may be given up at scale 1, in nats, and the most directions of
@@ -150,6 +150,15 @@ class DefaultFit:
         network = self.likelihood.network
         rows = network.rows_by_part(self.theta_star, time, x)
         return reduce_rows(*rows, network, self.prior, importance, tolerance=tolerance, most=network.size)
+
+    def separate(self, likelihood: Likelihood) -> tuple[Tensor, Products] | None:
+        """Return offset and rows where each column is a feature of the row times a function of time."""
+        network = self.likelihood.network
+        if network.inner is not None:
+            return None
+        scales = _separable(network, likelihood, self.prior.unit)
+        offset = torch.full_like(likelihood.points.time, network.offset)
+        return offset, scales.at(self.prior.multipliers(self.top.log_scales)).rows
 
     def diagnose(self) -> Diagnostics:
         """Return the diagnostics of the variational posterior."""
@@ -302,9 +311,8 @@ def fit_default(
             search = Search(found.top, (*search.scores, *found.scores), found.interrupted)
         search, average = _average(cohort, network, evidence, search, settings, verbose)
     top = search.top
-    theta: Gaussian = top.state.theta
-    if len(average.settings) > 1:
-        theta = MixtureGaussian(average.shares, tuple(setting.state.theta for setting in average.settings))
+    parts = tuple(setting.state.theta.compact(math.inf) for setting in average.settings)
+    theta: Gaussian = parts[0] if len(parts) == 1 else MixtureGaussian(average.shares, parts)
     solver = evidence.solver
     lost = solver.at(prior.multipliers(top.log_scales)).lost_information(top.state.curvature)
     report = SolverReport(solver.name, solver.reason, solver.rank, lost)
@@ -379,7 +387,7 @@ def _evidence(
     solver: ScaledSolver
     if network.inner is None:
         with threads_for(len(likelihood.x) * network.size):
-            solver = _separable(likelihood, prior.unit)
+            solver = _separable(network, likelihood, prior.unit)
         offset = torch.full_like(points.time, network.offset)
     else:
         with threads_for(len(points) * network.size):
@@ -404,8 +412,8 @@ def _evidence(
     )
 
 
-def _separable(likelihood: AdditiveLikelihood, unit: Tensor) -> SeparableScales:
-    network, points = likelihood.network, likelihood.points
+def _separable(network: Additive, likelihood: Likelihood, unit: Tensor) -> SeparableScales:
+    points = likelihood.points
     features, factors = network.features(likelihood.x), network.factors(points.time)
     terms = [
         SeparableTerm(None, factors[term.factor])

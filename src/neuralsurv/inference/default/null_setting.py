@@ -11,7 +11,7 @@ import math
 
 import torch
 
-from neuralsurv.inference.default.scales import Evidence, Setting, find_top, volume
+from neuralsurv.inference.default.scales import Evidence, Setting, find_top, log_evidence
 
 # The share of the prior in which no covariate matters.
 PRIOR_SHARE = 0.2
@@ -35,5 +35,5 @@ def null_setting(evidence: Evidence, of_time: Evidence) -> tuple[Setting, float]
     names = [group.name for group in of_time.prior.groups]
     scales = dict(zip(names, search.top.log_scales.tolist(), strict=True))
     log_scales = [scales.get(group.name, _NOTHING) for group in evidence.prior.groups]
-    setting = evidence.at(torch.tensor(log_scales, dtype=torch.float64), search.top.state)
-    return setting, search.top.score + volume(of_time, search.top)
+    setting = evidence.beside(torch.tensor(log_scales, dtype=torch.float64), search.top.state)
+    return setting, log_evidence(of_time, search.top)

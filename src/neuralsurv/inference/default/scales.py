@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -24,7 +24,7 @@ from torch import Tensor
 from neuralsurv.inference.default.expectations import Ascent, GaussianInfo, GaussianState
 from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.prior import GroupedPrior
-from neuralsurv.solvers.interface import Solver
+from neuralsurv.solvers.interface import MovingSolver, Solver
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
 # The search stops where a step is expected to gain less than this many nats; steps of a log scale are no longer than
@@ -36,6 +36,11 @@ _SHORTEST = 0.1
 # The climb of a setting that is not the last stops after a step that gains less than this: the next would gain its
 # square or so, since near the top every step is one of Newton's.
 _CLOSE_ENOUGH = 0.3
+# Information, in nats, of the directions without a covariance: in the first step from another setting, and after it.
+_ROUGH, _FINE = 1.0, 0.1
+# The gain at which steps of the mean alone stop, and their limit.
+_SETTLED = 1e-3
+_MOST_MOVES = 8
 # Radius of the design, in standard deviations times the root of the number of scales; above 1, or the centre would
 # have no weight.
 _RADIUS = 1.1
@@ -44,11 +49,13 @@ _RADIUS = 1.1
 _MOST_TOPS = 3
 # Settings that count for less are left out: they would only make predictions slower and files larger.
 _LEAST_SHARE = 0.002
+# The climb of a setting that would have less than this share of that of the top is not finished.
+_NO_SHARE = 1e-4
 
 Report = Callable[[int, float], None]
 
 
-class SettingSolver(Solver[SubspaceGaussian], Protocol):
+class SettingSolver(MovingSolver[SubspaceGaussian], Protocol):
     """A solver for given scales."""
 
     @property
@@ -57,6 +64,9 @@ class SettingSolver(Solver[SubspaceGaussian], Protocol):
 
     def lost_information(self, curvature: Tensor) -> float:
         """Return the information, in nats, that the solver leaves out at these curvatures (P,)."""
+
+    def thinned(self, curvature: Tensor, tolerance: float) -> Solver[SubspaceGaussian]:
+        """Return a solver that does less work and leaves out at most `tolerance` nats at these curvatures (P,)."""
 
 
 class ScaledSolver(Protocol):
@@ -145,15 +155,56 @@ class Evidence:
 
         The climb stops at a gain of `enough` nats where that is more than the tolerance.
         """
-        multipliers = self.prior.multipliers(log_scales)
-        solver = self.solver.at(multipliers)
-        ascent = Ascent(self.likelihood, self.phi, self.offset, solver, solver.precision, self.fisher, self.bounded)
+        ascent = self._climber(log_scales)
         first = ascent.start() if warm is None else ascent.state(warm.curvature, warm.slope)
         state, info = ascent.climb(first, tolerance=max(self.tolerance, enough), most=self.most)
-        score = state.elbo
-        if self.hyper_priors:
-            score += self.prior.log_density(log_scales)
-        return Setting(log_scales, score, state, info)
+        return self._setting(log_scales, state, info)
+
+    def finished(self, setting: Setting) -> Setting:
+        """Return a setting after the rest of its climb, which may have stopped early."""
+        ascent = self._climber(setting.log_scales)
+        state, info = ascent.climb(setting.state, tolerance=self.tolerance, most=self.most)
+        return self._setting(setting.log_scales, state, info)
+
+    def beside(self, log_scales: Tensor, warm: GaussianState[SubspaceGaussian], least: float = -math.inf) -> Setting:
+        """Return about the best q(theta) for scales that are only averaged over, from that of the best scales.
+
+        Directions that carry little information keep their prior variance, which costs the score `_FINE` / 2 nats at
+        most, and about the same everywhere. The mean is the best one for the covariance, in all directions. A setting
+        that a step as long as the last would not bring up to a score of `least` is left before that.
+        """
+        solver, hyper = self.solver.at(self.prior.multipliers(log_scales)), self._hyper(log_scales)
+        rough = solver.thinned(warm.curvature, _ROUGH)
+        state = self._ascent(rough, solver.precision).state(warm.curvature, warm.slope)
+        ascent = self._ascent(solver.thinned(state.expected.curvature, _FINE), solver.precision)
+        trace = [state.elbo]
+        while len(trace) <= self.most:
+            following = ascent.state(*state.ahead)
+            gain = following.elbo - state.elbo
+            if gain < -_ROUGH:
+                # Only steps that are shortened lead on from here.
+                break
+            state = following
+            trace.append(state.elbo)
+            if state.elbo + hyper + gain < least:
+                return self._setting(log_scales, state, GaussianInfo(tuple(trace), converged=False))
+            if gain < _CLOSE_ENOUGH:
+                state, _ = ascent.settle(state, solver, tolerance=_SETTLED, most=_MOST_MOVES)
+                return self._setting(log_scales, state, GaussianInfo(tuple(trace), converged=True))
+        return self.at(log_scales, warm, enough=_CLOSE_ENOUGH)
+
+    def _climber(self, log_scales: Tensor) -> Ascent[SubspaceGaussian]:
+        solver = self.solver.at(self.prior.multipliers(log_scales))
+        return self._ascent(solver, solver.precision)
+
+    def _ascent(self, solver: Solver[SubspaceGaussian], precision: Tensor) -> Ascent[SubspaceGaussian]:
+        return Ascent(self.likelihood, self.phi, self.offset, solver, precision, self.fisher, self.bounded)
+
+    def _setting(self, log_scales: Tensor, state: GaussianState[SubspaceGaussian], info: GaussianInfo) -> Setting:
+        return Setting(log_scales, state.elbo + self._hyper(log_scales), state, info)
+
+    def _hyper(self, log_scales: Tensor) -> float:
+        return self.prior.log_density(log_scales) if self.hyper_priors else 0.0
 
     def gradient(self, setting: Setting) -> Tensor:
         """Return the gradient of the score with respect to the log scales at a setting, shape (G,).
@@ -235,7 +286,7 @@ def find_top(evidence: Evidence, start: Tensor, report: Report = lambda step, sc
             if following.score <= current.score:
                 break
             current = following
-        current = evidence.at(current.log_scales, current.state)
+        current = evidence.finished(current)
         scores.append(max(scores[-1], current.score))
         report(len(scores), scores[-1])
     except KeyboardInterrupt:
@@ -274,12 +325,16 @@ def axis_design(count: int) -> tuple[Tensor, Tensor]:
     return points, weights
 
 
-def volume(evidence: Evidence, top: Setting) -> float:
-    """Return the log of the volume under the Gaussian at a top, in spreads of the hyper-prior.
+def _log_volume(evidence: Evidence, axes: Tensor) -> float:
+    return float(torch.linalg.slogdet(axes).logabsdet - evidence.prior.spreads.log().sum())
 
-    With the score of the top it is the log evidence, up to a constant that is the same for all models of the rows.
+
+def log_evidence(evidence: Evidence, top: Setting) -> float:
+    """Return the log evidence, integrated over the scales as if it were a Gaussian around a top.
+
+    It is up to a constant that is the same for all models of the same rows.
     """
-    return float(torch.linalg.slogdet(_axes(evidence, top)).logabsdet - evidence.prior.spreads.log().sum())
+    return top.score + _log_volume(evidence, _axes(evidence, top))
 
 
 @dataclass(frozen=True)
@@ -309,16 +364,21 @@ def settings_around(evidence: Evidence, top: Setting, report: Report = lambda st
     """Return settings to average over."""
     axes = _axes(evidence, top)
     points, weights = axis_design(len(top.log_scales))
+    # The top itself by the same means, so that what these cost the score cancels.
+    cost = top.score - evidence.beside(top.log_scales, top.state).score
     settings, logs = [top], [math.log(float(weights[0]))]
     for number, (point, weight) in enumerate(zip(points[1:], weights[1:], strict=True), 1):
-        setting = evidence.at(top.log_scales + axes @ point, top.state, enough=_CLOSE_ENOUGH)
+        share = math.log(float(weight)) - top.score + 0.5 * float(point @ point)
+        least = logs[0] + math.log(_NO_SHARE) - share
+        setting = evidence.beside(top.log_scales + axes @ point, top.state, least - cost)
+        setting = replace(setting, score=setting.score + cost)
         settings.append(setting)
-        logs.append(math.log(float(weight)) + setting.score - top.score + 0.5 * float(point @ point))
+        logs.append(share + setting.score)
         report(number, setting.score)
     densities = torch.tensor(logs, dtype=torch.float64)
     shares = torch.softmax(densities, 0)
     kept = (shares >= _LEAST_SHARE).nonzero().squeeze(1).tolist()
-    log_evidence = top.score + volume(evidence, top) + float(torch.logsumexp(densities, 0))
+    integral = top.score + _log_volume(evidence, axes) + float(torch.logsumexp(densities, 0))
     return Average(tuple(settings[k] for k in kept), tuple((shares[kept] / shares[kept].sum()).tolist()), log_evidence)
 
 

@@ -18,6 +18,7 @@ from neuralsurv.inference.paper.problem import COARSE_ROWS, PaperProblem, build_
 from neuralsurv.inference.paper.settings import PaperSettings
 from neuralsurv.inference.paper.updates import CaviStart, curvature_and_slope
 from neuralsurv.inference.threads import threads_for
+from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.linearise import Linearised, linearise, linearise_network
 from neuralsurv.model.prior import Gamma, GroupedPrior
 from neuralsurv.model.quadrature import GaussLegendre, missing_share
@@ -27,7 +28,7 @@ from neuralsurv.progress import Advance, bar
 from neuralsurv.solvers.choose import Choice, choose
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
-from neuralsurv.solvers.rows import CACHE_NUMBERS, row_slices
+from neuralsurv.solvers.rows import CACHE_NUMBERS, Products, row_slices
 
 # Memory limit of the algebra of the sweeps, in bytes.
 MEMORY = 3 * 2**30
@@ -89,6 +90,10 @@ class PaperFit:
         network, precision = self.likelihood.network, self.likelihood.weight_prior.precision
         rows = linearise_network(network, self.theta_star, time, x).rows
         return grouped_solver([(rows, False)], precision, importance, tolerance=tolerance, most=network.size)
+
+    def separate(self, likelihood: Likelihood) -> tuple[Tensor, Products] | None:
+        """Return None: rows of a network are not separable."""
+        return None
 
     def diagnose(self) -> Diagnostics:
         """Return the diagnostics of the variational posterior."""
