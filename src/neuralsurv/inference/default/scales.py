@@ -379,7 +379,7 @@ def settings_around(evidence: Evidence, top: Setting, report: Report = lambda st
     shares = torch.softmax(densities, 0)
     kept = (shares >= _LEAST_SHARE).nonzero().squeeze(1).tolist()
     integral = top.score + _log_volume(evidence, axes) + float(torch.logsumexp(densities, 0))
-    return Average(tuple(settings[k] for k in kept), tuple((shares[kept] / shares[kept].sum()).tolist()), log_evidence)
+    return Average(tuple(settings[k] for k in kept), tuple((shares[kept] / shares[kept].sum()).tolist()), integral)
 
 
 def average_over(
