@@ -29,17 +29,75 @@ from neuralsurv.solvers.subspace import SubspaceGaussian
 # Directions that are kept of a term, at most, and what they must vary by, as a share of the first.
 _MOST_DIRECTIONS = 200
 _LEAST_SHARE = 1e-12
+# Numbers of points that are taken at once: they stay in a cache.
+_NUMBERS_AT_ONCE = CACHE_NUMBERS // 8
+
+
+@dataclass(frozen=True)
+class PointFunctions:
+    """The functions of time of a table's points, which do not change with the scales."""
+
+    row: Tensor  # the row of each point, shape (P,)
+    count: int  # of rows, N
+    factors: tuple[Tensor, ...]  # the function of each block of features, shape (P,)
+    time: Tensor  # those that are columns by themselves, whitened at scale 1, shape (P, c)
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """The pairs of blocks, each with itself and those after it."""
+        return tuple(combinations_with_replacement(range(len(self.factors)), 2))
+
+    @cached_property
+    def products(self) -> Tensor:
+        """The products of the factors of each pair, then those of each factor with the columns, shape (P, q)."""
+        pairs = [(self.factors[k] * self.factors[j])[:, None] for k, j in self.pairs]
+        return torch.cat([*pairs, *(self.time * factor[:, None] for factor in self.factors)], 1)
+
+    def part(self, block: int) -> slice:
+        """Return where the products of a block's factor with the columns are."""
+        start = len(self.pairs) + block * self.time.shape[1]
+        return slice(start, start + self.time.shape[1])
+
+    def sums(self, weight: Tensor) -> Tensor:
+        """Return the sums of the products, times weights (P,), over the points of each row, shape (q, N)."""
+        total = weight.new_zeros(self.count, self.products.shape[1])
+        # Points are taken in blocks that stay in a cache.
+        for part in row_slices(len(self.row), self.products.shape[1], _NUMBERS_AT_ONCE):
+            total.index_add_(0, self.row[part], self.products[part] * weight[part, None])
+        return total.T.contiguous()
+
+    def combined(self, coefficients: Tensor) -> Tensor:
+        """Return the sum of the products of each point times its row's coefficients (q, N), shape (P,)."""
+        by_row = coefficients.T.contiguous()
+        total = by_row.new_empty(len(self.row))
+        for part in row_slices(len(self.row), self.products.shape[1], _NUMBERS_AT_ONCE):
+            torch.sum(by_row[self.row[part]].mul_(self.products[part]), 1, out=total[part])
+        return total
 
 
 @dataclass(frozen=True)
 class Separable:
     """The columns of the points of a table, sorted by their function of time."""
 
-    row: Tensor  # the row of each point, shape (P,)
+    functions: PointFunctions
     # Features of the rows, whitened at scale 1, each of shape (N, size); the numbers of a column follow each other.
     blocks: tuple[Tensor, ...]
-    factors: tuple[Tensor, ...]  # the function of time of each block at the points, shape (P,)
-    time: Tensor  # columns of time alone, whitened at scale 1, shape (P, c)
+    time_scale: Tensor  # of each column of time alone, shape (c,)
+
+    @property
+    def row(self) -> Tensor:
+        """The row of each point, shape (P,)."""
+        return self.functions.row
+
+    @property
+    def factors(self) -> tuple[Tensor, ...]:
+        """The function of time of each block at the points, shape (P,)."""
+        return self.functions.factors
+
+    @cached_property
+    def time(self) -> Tensor:
+        """Columns of time alone, shape (P, c)."""
+        return self.functions.time * self.time_scale
 
     @cached_property
     def places(self) -> tuple[slice, ...]:
@@ -50,7 +108,12 @@ class Separable:
     @property
     def size(self) -> int:
         """Number of columns r."""
-        return sum(block.shape[1] for block in self.blocks) + self.time.shape[1]
+        return self.first + len(self.time_scale)
+
+    @cached_property
+    def first(self) -> int:
+        """Number of columns before those of time alone."""
+        return sum(block.shape[1] for block in self.blocks)
 
     @cached_property
     def _squares(self) -> tuple[Tensor, ...]:
@@ -59,33 +122,29 @@ class Separable:
     def scaled(self, columns: Tensor) -> Separable:
         """Return the columns, each times a number, shape (r,)."""
         blocks = tuple(block * columns[place] for block, place in zip(self.blocks, self.places, strict=True))
-        return Separable(self.row, blocks, self.factors, self.time * columns[self.size - self.time.shape[1] :])
+        return Separable(self.functions, blocks, self.time_scale * columns[self.first :])
 
     def chosen(self, which: Tensor) -> Separable:
-        """Return some of the columns, by a mask of shape (r,)."""
+        """Return some of the columns of the blocks, by a mask of shape (r,), and those of time alone."""
         blocks = tuple(block.T[which[place]].T for block, place in zip(self.blocks, self.places, strict=True))
-        return Separable(self.row, blocks, self.factors, self.time[:, which[self.size - self.time.shape[1] :]])
+        return Separable(self.functions, blocks, self.time_scale)
 
     def _by_row(self, values: Tensor) -> Tensor:
-        """Return sums over the points of each row, shape (N, ...), of values (P, ...)."""
-        rows = len(self.blocks[0]) if self.blocks else 0
-        return values.new_zeros(rows, *values.shape[1:]).index_add_(0, self.row, values)
+        """Return sums over the points of each row, shape (N,), of values (P,)."""
+        return values.new_zeros(self.functions.count).index_add_(0, self.row, values)
 
     def gram(self, weight: Tensor) -> Tensor:
-        """Return Jᵀ diag(weight) J, shape (r, r)."""
-        size, first = self.size, self.size - self.time.shape[1]
-        matrix = weight.new_empty(size, size)
-        weighted = self.time * weight[:, None]
-        matrix[first:, first:] = self.time.T @ weighted
-        for k, j in combinations_with_replacement(range(len(self.blocks)), 2):
-            inner = self._by_row(weight * self.factors[k] * self.factors[j])
-            product = self.blocks[k].T @ (self.blocks[j] * inner[:, None])
-            matrix[self.places[k], self.places[j]] = product
-            matrix[self.places[j], self.places[k]] = product.T
-        for block, factor, place in zip(self.blocks, self.factors, self.places, strict=True):
-            product = block.T @ self._by_row(weighted * factor[:, None])
-            matrix[place, first:] = product
-            matrix[first:, place] = product.T
+        """Return Jᵀ diag(weight) J, shape (r, r), of which only the lower triangle is sure to be there."""
+        size, first = self.size, self.first
+        matrix = weight.new_zeros(size, size)
+        matrix[first:, first:] = self.time.T @ (self.time * weight[:, None])
+        if not self.blocks:
+            return matrix
+        sums = self.functions.sums(weight)
+        for inner, (k, j) in zip(sums, self.functions.pairs, strict=False):
+            matrix[self.places[j], self.places[k]] = (self.blocks[j].T * inner) @ self.blocks[k]
+        for k, (block, place) in enumerate(zip(self.blocks, self.places, strict=True)):
+            matrix[first:, place] = self.time_scale[:, None] * (sums[self.functions.part(k)] @ block)
         return matrix
 
     def gram_diagonal(self, weight: Tensor) -> Tensor:
@@ -98,21 +157,21 @@ class Separable:
 
     def squared_norms(self, scale: Tensor) -> Tensor:
         """Return the diagonal of J diag(scale) Jᵀ, shape (P,)."""
-        total: Tensor = self.time.square() @ scale[self.size - self.time.shape[1] :]
+        total: Tensor = self.time.square() @ scale[self.first :]
         for squares, factor, place in zip(self._squares, self.factors, self.places, strict=True):
             total = total + factor.square() * (squares @ scale[place])[self.row]
         return total
 
     def times(self, vector: Tensor) -> Tensor:
         """Return J·vector, shape (P,)."""
-        total = self.time @ vector[self.size - self.time.shape[1] :]
+        total = self.time @ vector[self.first :]
         for block, factor, place in zip(self.blocks, self.factors, self.places, strict=True):
             total = total + factor * (block @ vector[place])[self.row]
         return total
 
     def times_each(self, vectors: Tensor) -> Tensor:
         """Return J·V for the columns of V (r, Q), shape (P, Q)."""
-        total: Tensor = self.time @ vectors[self.size - self.time.shape[1] :]
+        total: Tensor = self.time @ vectors[self.first :]
         each = [block @ vectors[place] for block, place in zip(self.blocks, self.places, strict=True)]
         # Points are taken in blocks that stay in a cache.
         for part in row_slices(total.shape[0], total.shape[1], CACHE_NUMBERS // 4):
@@ -129,16 +188,20 @@ class Separable:
 
     def variances(self, covariance: Tensor) -> Tensor:
         """Return the diagonal of J·covariance·Jᵀ, shape (P,)."""
-        first = self.size - self.time.shape[1]
-        total = ((self.time @ covariance[first:, first:]) * self.time).sum(1)
-        for k, j in combinations_with_replacement(range(len(self.blocks)), 2):
-            inner = ((covariance[self.places[j], self.places[k]] @ self.blocks[k].T) * self.blocks[j].T).sum(0)
-            twice = 1 if k == j else 2
-            total += twice * self.factors[k] * self.factors[j] * inner[self.row]
-        for block, factor, place in zip(self.blocks, self.factors, self.places, strict=True):
-            across = (block @ covariance[place, first:])[self.row]
-            total += 2 * factor * (across * self.time).sum(1)
-        return total
+        first, blocks, places = self.first, self.blocks, self.places
+        inner = [
+            ((covariance[places[j], places[k]] @ blocks[k].T) * blocks[j].T).sum(0) for k, j in self.functions.pairs
+        ]
+        across = [covariance[first:, place] @ block.T for block, place in zip(blocks, places, strict=True)]
+        return self._combined(inner, across, (self.time @ covariance[first:, first:] * self.time).sum(1))
+
+    def _combined(self, inner: list[Tensor], across: list[Tensor], alone: Tensor) -> Tensor:
+        """Return variances from the parts of pairs of blocks (N,), of blocks and time (c, N), and of time (P,)."""
+        if not self.blocks:
+            return alone
+        doubled = [part if k == j else 2 * part for part, (k, j) in zip(inner, self.functions.pairs, strict=True)]
+        mixed = [2 * self.time_scale[:, None] * part for part in across]
+        return self.functions.combined(torch.cat([torch.stack(doubled), *mixed])) + alone
 
     def variances_by_factor(self, factor: Tensor) -> Tensor:
         """Return the same for the covariance (L Lᵀ)⁻¹ of a lower triangular L, which is not inverted.
@@ -146,21 +209,23 @@ class Separable:
         A column of L⁻¹Jᵀ is a sum over the blocks of a vector of the row times the block's function of time, and the
         vectors of a block are 0 above its place. With fewer rows than columns this is less work than the inverse.
         """
-        first = self.size - self.time.shape[1]
-        time = torch.linalg.solve_triangular(factor[first:, first:], self.time.T, upper=False)
-        total: Tensor = time.square().sum(0)
+        first = self.first
+        last = factor[first:, first:]
         halves: list[Tensor] = []
         for block, place in zip(self.blocks, self.places, strict=True):
             below = block.new_zeros(self.size - place.start, len(block))
             below[: block.shape[1]] = block.T
             halves.append(torch.linalg.solve_triangular(factor[place.start :, place.start :], below, upper=False))
-        for k, j in combinations_with_replacement(range(len(self.blocks)), 2):
-            inner = (halves[k][self.places[j].start - self.places[k].start :] * halves[j]).sum(0)
-            twice = 1 if k == j else 2
-            total += twice * self.factors[k] * self.factors[j] * inner[self.row]
-        for half, function, place in zip(halves, self.factors, self.places, strict=True):
-            total += 2 * function * (half[first - place.start :, self.row] * time).sum(0)
-        return total
+        inner = [
+            (halves[k][self.places[j].start - self.places[k].start :] * halves[j]).sum(0)
+            for k, j in self.functions.pairs
+        ]
+        across = [
+            torch.linalg.solve_triangular(last.T, half[first - place.start :], upper=True)
+            for half, place in zip(halves, self.places, strict=True)
+        ]
+        alone = torch.linalg.solve_triangular(last, self.time.T, upper=False).square().sum(0)
+        return self._combined(inner, across, alone)
 
 
 @dataclass(frozen=True)
@@ -246,6 +311,8 @@ class SeparableSolver:
         ordered, order = (self.unscaled.gram_diagonal(curvature) * squares).sort(stable=True)
         kept = torch.ones(self.rank, dtype=torch.bool)
         kept[order[ordered.cumsum(0) <= tolerance]] = False
+        # Those of time alone are few.
+        kept[self.unscaled.first :] = True
         remainder = self.remainder + self.unscaled.squared_norms(squares * ~kept)
         rows = self.unscaled.chosen(kept).scaled(self.columns[kept])
         return ThinnedSolver(self, kept.nonzero().squeeze(1), rows, remainder)
@@ -279,9 +346,9 @@ class ThinnedSolver:
         among = solved(inner, self.rows.transposed_times(slope))
         mean = whole.transposed_times(slope - curvature * self.rows.times(among))
         mean[self.kept] = among
-        # Rows are copied as a whole, then those of the transpose: much faster than one number at a time.
-        wide = inner.new_zeros(size, len(self.kept)).index_copy_(0, self.kept, inner)
-        factor = torch.eye(size, dtype=inner.dtype).index_copy_(0, self.kept, wide.T).T
+        # Whole rows are copied, of the transpose first: much faster than one number at a time.
+        wide = inner.new_zeros(size, len(self.kept)).index_copy_(0, self.kept, inner.T)
+        factor = torch.eye(size, dtype=inner.dtype).index_copy_(0, self.kept, wide.T.contiguous())
         informed = float(curvature @ variance)
         return SeparableGaussian(whole.precision, whole.basis, mean, factor, variance + self.remainder, informed)
 
@@ -388,7 +455,9 @@ def separable_scales(row: Tensor, terms: Sequence[SeparableTerm], unit: Tensor) 
             own[place].append(weights if remainder is None else torch.full((basis.shape[1],), start))
         start += size
     joined = tuple(torch.cat([part.T for part in parts]).T for parts in blocks)
-    rows = Separable(row, joined, tuple(factors), torch.cat(times, 1))
+    count = len(joined[0]) if joined else 0
+    alone = torch.cat(times, 1)
+    rows = Separable(PointFunctions(row, count, tuple(factors), alone), joined, alone.new_ones(alone.shape[1]))
     basis = torch.cat([*(part for parts in bases for part in parts), *time_bases], 1)
     owner = torch.cat([*(part for parts in own for part in parts), *time_own])
     return SeparableScales(unit, basis, rows, owner, tuple(cut))

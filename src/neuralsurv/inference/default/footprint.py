@@ -47,6 +47,9 @@ def default_bytes(points: int, covariates: int, linear: int, hidden: tuple[int, 
 def separable_bytes(points: int, rows: int, network: Additive) -> float:
     """Return the peak memory of a fit without a network, in bytes."""
     functions = len(network.factors(torch.ones(1, dtype=torch.float64))) + network.basis.size
+    # Their products: of the functions that features are multiplied by, and of these with the columns of time alone.
+    blocks = len({term.factor for term in network.terms if term.feature is not None})
+    functions += blocks * (blocks + 1) // 2 + blocks * (network.basis.size + 1)
     sizes = [term.size for term in network.terms]
     kept, widest = sum(min(size, rows, _MOST_DIRECTIONS) for size in sizes), min(rows, max(sizes))
     # Features of the rows, whitened, and as much again for products with them; the directions that are kept of each
