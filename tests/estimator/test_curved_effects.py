@@ -69,8 +69,8 @@ def test_the_seed_is_that_of_the_draws_alone(usual: NeuralSurv) -> None:
     assert other.elbo_[-1] == pytest.approx(usual.elbo_[-1], rel=1e-12)
     one, another = (each.predict_survival(COHORT.x, TIMES).draws for each in (usual, other))
     assert not np.array_equal(one, another)
-    # The averages of 200 draws are as far apart as draws make them.
-    error = one.std(0) * np.sqrt(2 / 200)
+    # The averages of 200 draws are as far apart as draws make them; a part of little weight may be in one of them only.
+    error = np.sqrt((one.var(0) + another.var(0)) / 200)
     assert (np.abs(one.mean(0) - another.mean(0)) < 6 * error + 1e-12).all()
 
 

@@ -456,7 +456,18 @@ class TestForgery:
         header, tensors = parts
         nested = ("network", "phi", "phi_prior", "training", "diagnostics")
         # What older files do not have may be missing.
-        newer = {"format", "container", "sampling", "importance", "trust", "epochs", "modes", "parts", "kinds"}
+        newer = {
+            "format",
+            "container",
+            "sampling",
+            "importance",
+            "trust",
+            "epochs",
+            "modes",
+            "parts",
+            "kinds",
+            "null_share",
+        }
         places = [[key] for key in header if key not in newer]
         places += [[table, key] for table in nested for key in header[table] if key not in newer]
         # Files of before ranges were kept lack them, and the first column is a category, which has none.

@@ -32,7 +32,7 @@ _REGISTRY: dict[str, type[NeuralSurv] | type[PaperNeuralSurv]] = {
 # A forged file could ask for any number of draws.
 _MOST_DRAWS = 10**6
 # What older files do not say of their fit.
-_NEWER = ("sampling", "importance", "trust", "epochs", "modes", "kinds")
+_NEWER = ("sampling", "importance", "trust", "epochs", "modes", "kinds", "null_share")
 
 
 def save(model: SurvivalEstimator, path: str | os.PathLike[str], *, replace: bool = True) -> None:
