@@ -25,7 +25,6 @@ from neuralsurv.model.additive import Additive
 from neuralsurv.model.hazard import Constant
 from neuralsurv.model.quadrature import GaussLegendre
 from neuralsurv.posterior.gaussian import Draws, Posterior, people_blocks
-from neuralsurv.posterior.weight_covariance import weight_covariance
 
 _DRAWS = 2048
 _SEED = 0
@@ -154,7 +153,7 @@ def mean_curves(posterior: Posterior) -> MeanCurves | None:
         return None
     if posterior.rho != 1 or len(posterior.modes) > 1 or network.size > _MOST_WEIGHTS:
         return None
-    exact = weight_covariance(posterior.theta)
+    exact = posterior.theta.covariance()
     if exact is None:
         return None
     draws, coefficients = posterior.draw(_DRAWS, _SEED), coefficients_of(network)

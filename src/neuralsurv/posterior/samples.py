@@ -31,6 +31,11 @@ class DrawnWeights:
         """Return the variance of ``rows @ theta`` for each of Q rows."""
         return (self.draws @ rows.T).var(0)
 
+    def covariance(self) -> Tensor:
+        """Return the covariance of the draws."""
+        centred = self.draws - self.mean
+        return centred.T @ centred / len(centred)
+
     def divergence(self, precision: Tensor) -> float:
         """Return the divergence to N(0, diag(precision)⁻¹) of the Gaussian with the moments of the draws."""
         covariance = torch.cov(self.draws.T).reshape(self.draws.shape[1], -1)

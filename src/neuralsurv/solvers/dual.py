@@ -93,6 +93,9 @@ class DualGaussian:
             parts.append(left.square().sum(1) + solution.square().sum(0))
         return torch.cat(parts) if parts else rows.new_zeros(0)
 
+    def covariance(self) -> None:
+        """Return None: there are more weights than points."""
+
     def divergence(self, precision: Tensor) -> float:
         """Return KL(N(μ, Σ) ‖ N(0, diag(precision)⁻¹))."""
         ratio = precision / self.precision

@@ -52,6 +52,18 @@ class MixtureGaussian:
             total += weight * (part.variance(rows) + (rows @ (part.mean - centre)).square())
         return total
 
+    def covariance(self) -> Tensor | None:
+        """Return the covariance of theta: within the parts, and between their means."""
+        centre, total = self.mean, None
+        for weight, part in zip(self.weights, self.parts, strict=True):
+            within = part.covariance()
+            if within is None:
+                return None
+            apart = part.mean - centre
+            share = weight * (within + torch.outer(apart, apart))
+            total = share if total is None else total.add_(share)
+        return total
+
     def divergence(self, precision: Tensor) -> float:
         """Return an upper bound of the divergence to N(0, diag(precision)⁻¹): the average over the parts."""
         return sum(w * part.divergence(precision) for w, part in zip(self.weights, self.parts, strict=True))

@@ -42,6 +42,9 @@ class Gaussian(Protocol):
     def variance(self, rows: Tensor) -> Tensor:
         """Return the variance of ``rows @ theta`` for each of Q rows, shape (Q,)."""
 
+    def covariance(self) -> Tensor | None:
+        """Return the covariance of theta, shape (m, m), to four digits or more; None where it is too large."""
+
     def divergence(self, precision: Tensor) -> float:
         """Return the Kullback–Leibler divergence to N(0, diag(precision)⁻¹)."""
 

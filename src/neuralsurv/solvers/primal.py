@@ -69,6 +69,10 @@ class PrimalGaussian:
         ]
         return torch.cat(parts) if parts else rows.new_zeros(0)
 
+    def covariance(self) -> Tensor:
+        """Return the covariance of theta."""
+        return torch.cholesky_inverse(self.factor)
+
     def divergence(self, precision: Tensor) -> float:
         """Return KL(N(μ, Σ) ‖ N(0, diag(precision)⁻¹))."""
         inverse = torch.linalg.solve_triangular(

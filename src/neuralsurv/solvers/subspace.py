@@ -73,6 +73,15 @@ class SubspaceGaussian:
             variance[part] = across + squared_lengths(inside, self.inverse_factor)
         return variance
 
+    def covariance(self) -> Tensor:
+        """Return the covariance of theta, by products in single precision."""
+        scaled = (self.basis / self.precision.sqrt()[:, None]).float()
+        lifted = scaled @ self.inverse_factor.T.float()
+        inside = (lifted @ lifted.T).double()
+        if scaled.shape[0] == scaled.shape[1]:
+            return inside
+        return torch.diag(1 / self.precision) - (scaled @ scaled.T).double() + inside
+
     def divergence(self, precision: Tensor) -> float:
         """Return KL(N(μ, Σ) ‖ N(0, diag(precision)⁻¹))."""
         ratio = precision / self.precision

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from neuralsurv.posterior.samples import DrawnWeights
-from neuralsurv.posterior.weight_covariance import weight_covariance
+from neuralsurv.solvers.dual import DualSolver
 from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.primal import PrimalGaussian, cholesky
+from neuralsurv.solvers.rows import DenseRows
 from neuralsurv.solvers.subspace import SubspaceGaussian
 
 SIZE = 5
@@ -39,18 +40,17 @@ GAUSSIANS = {
 @pytest.mark.parametrize("kind", GAUSSIANS)
 def test_it_gives_the_variance_of_any_row(kind):
     rows = normal(20, SIZE)
-    found = ((rows @ weight_covariance(GAUSSIANS[kind])) * rows).sum(1)
+    found = ((rows @ GAUSSIANS[kind].covariance()) * rows).sum(1)
     torch.testing.assert_close(found, GAUSSIANS[kind].variance(rows), rtol=1e-4, atol=0)
 
 
 def test_of_draws_it_is_theirs():
     draws = normal(30, SIZE)
-    torch.testing.assert_close(weight_covariance(DrawnWeights(draws)), torch.cov(draws.T, correction=0))
+    torch.testing.assert_close(DrawnWeights(draws).covariance(), torch.cov(draws.T, correction=0))
 
 
-def test_unknown_distributions_have_none():
-    class Other:
-        mean = torch.zeros(SIZE)
-
-    assert weight_covariance(Other()) is None
-    assert weight_covariance(MixtureGaussian((0.5, 0.5), (PRIMAL, Other()))) is None
+def test_a_mixture_with_a_part_that_has_none_has_none():
+    rows = DenseRows(normal(3, SIZE))
+    dual = DualSolver(rows, torch.ones(SIZE, dtype=torch.float64)).solve(torch.ones(3).double(), normal(3))
+    assert dual.covariance() is None
+    assert MixtureGaussian((0.5, 0.5), (PRIMAL, dual)).covariance() is None
