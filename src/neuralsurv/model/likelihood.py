@@ -36,8 +36,8 @@ class Likelihood:
 
     @cached_property
     def point_x(self) -> Tensor:
-        """Covariates of every point, shape (P, d)."""
-        return self.x[self.points.row]
+        """Covariates of every point, shape (P, d), and in a further column the cause where there are several."""
+        return self.points.inputs(self.x)
 
     @cached_property
     def evaluate(self) -> Evaluate:

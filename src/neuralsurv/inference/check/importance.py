@@ -85,7 +85,7 @@ class Target:
 def target_of(fit: LinearisedFit, cohort: Cohort, project: Callable[[Rows], Tensor], precision: Tensor) -> Target:
     """Return the target in coordinates z of this prior precision; `project` turns rows of the network into theirs."""
     model = fit.likelihood
-    points = build_points(cohort, fit.rule(NODES), model.rho)
+    points = build_points(cohort, fit.rule(NODES), model.rho, model.network.causes)
     likelihood = Likelihood(points, cohort.x, model.network, model.normaliser, model.rho)
     linearised = linearise(likelihood, fit.theta_star)
     return Target(likelihood, linearised.offset, project(linearised.rows), precision, fit.phi_prior)

@@ -328,7 +328,7 @@ def fit_default(
 
 def _likelihood(cohort: Cohort, network: Additive, settings: DefaultSettings) -> AdditiveLikelihood:
     rule = ShiftedLog(settings.quadrature_points, network.basis.shift)
-    points = build_points(cohort, rule, 1.0)
+    points = build_points(cohort, rule, 1.0, network.causes)
     return AdditiveLikelihood(points, cohort.x, network, Constant(1 / settings.headroom), 1.0)
 
 
@@ -355,7 +355,7 @@ def _evidence(
     if network.inner is None:
         with threads_for(len(likelihood.x) * network.size):
             solver = _separable(likelihood, prior.unit)
-        offset = torch.full_like(points.time, network.offset)
+        offset = network.offsets(points.time, points.cause)
     else:
         with threads_for(len(points) * network.size):
             lead, tail = network.rows_by_part(theta_star, points.time, likelihood.point_x)
@@ -381,12 +381,12 @@ def _evidence(
 
 def _separable(likelihood: AdditiveLikelihood, unit: Tensor) -> SeparableScales:
     network, points = likelihood.network, likelihood.points
-    features, factors = network.features(likelihood.x), network.factors(points.time)
+    features, functions = network.features(likelihood.x), network.functions(points.time, points.cause)
     terms = [
-        SeparableTerm(None, factors[term.factor])
+        SeparableTerm(None, function)
         if term.feature is None
-        else SeparableTerm(features[term.feature], factors[term.factor].squeeze(1))
-        for term in network.terms
+        else SeparableTerm(features[term.feature], function.squeeze(1))
+        for term, function in zip(network.terms, functions, strict=True)
     ]
     bias = SeparableTerm(None, torch.ones_like(points.time)[:, None])
     return separable_scales(points.row, [*terms, bias], unit)

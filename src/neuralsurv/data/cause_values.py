@@ -1,0 +1,116 @@
+"""An event column with several causes: which value means which, and which one is censoring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from neuralsurv.data.outcome_advice import MOST_CODES, is_word, plain_form
+from neuralsurv.data.row_values import as_numbers, as_vector
+from neuralsurv.errors import InputError
+from neuralsurv.names import counted
+
+# Words that are read as censoring, in their plain form.
+_CENSORING = {"censored", "censoring", "censor", "cens", "right-censored", "none", "noevent", "event-free", "alive",
+              "0"}  # fmt: skip
+_MOST_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class CauseColumn:
+    """How an event column with several causes was read."""
+
+    event: np.ndarray  # bool, whether the row ends with an event, shape (N,)
+    cause: np.ndarray  # the number of its cause, 0 where there is none, shape (N,)
+    names: tuple[int | str, ...]  # the causes, K of them
+    censoring: str  # the value that means censoring
+
+
+def read_causes(values: Any, name: str) -> CauseColumn | None:
+    """Read a column of causes: whole numbers with 0 for censoring, or names with a recognised word for it.
+
+    None where the column has one cause, or is none of these: it is then read, or refused, as one of event flags.
+    """
+    label = f"column {name!r}"
+    declared = list(values.dtype.categories) if isinstance(getattr(values, "dtype", None), pd.CategoricalDtype) else []
+    array = as_vector(values, label)
+    if array.dtype == np.bool_ or np.asarray(pd.isna(array)).any():
+        return None
+    if array.dtype.kind in "OU" and any(isinstance(value, str) and is_word(value) for value in array):
+        return _read_words(array.astype(str), [str(value) for value in declared], name)
+    return _read_codes(as_numbers(array, label), name)
+
+
+def _read_codes(numbers: np.ndarray, name: str) -> CauseColumn | None:
+    found = np.unique(numbers)
+    if not np.isfinite(found).all() or not 2 < len(found) <= MOST_CODES + 1:
+        return None
+    bad = [value for value in found if value < 0 or value % 1]
+    if bad:
+        raise InputError(
+            f"column {name!r} holds {bad[0]:g} among {len(found)} different values; causes are whole numbers from 1, "
+            "and 0 is censoring. Correct these rows, or name the causes and write 'censored'."
+        )
+    if found[0] != 0:
+        listed = ", ".join(f"{value:g}" for value in found)
+        raise InputError(
+            f"column {name!r} holds {listed} and no 0, so that nothing says which of them is censoring. Name them, for "
+            f"example df[{name!r}] = df[{name!r}].map({{{found[0]:g}: 'censored', {found[1]:g}: 'relapse', …}}); "
+            + _if_none(name)
+        )
+    codes = found[1:]
+    event = numbers != 0
+    cause = np.where(event, np.searchsorted(codes, numbers), 0)
+    return CauseColumn(event, cause, tuple(int(code) for code in codes), "0")
+
+
+def _read_words(words: np.ndarray, declared: Sequence[str], name: str) -> CauseColumn | None:
+    found = sorted(set(words.tolist()))
+    every = sorted({*found, *declared})
+    if not 2 < len(every) <= MOST_CODES + 1:
+        return None
+    plain: dict[str, str] = {}
+    for value in found:
+        other = plain.setdefault(plain_form(value), value)
+        if other != value:
+            raise InputError(
+                f"column {name!r} holds {other!r} and {value!r}, written differently only in case, spaces, accents or "
+                f"zeros; write them alike: df[{name!r}] = df[{name!r}].replace({value!r}, {other!r})."
+            )
+    censoring = [value for value in every if plain_form(value) in _CENSORING]
+    if not censoring:
+        raise InputError(
+            f"column {name!r} holds {_shown(found)}, and none of these is known to mean censoring. Write 'censored' "
+            f"for it, for example df[{name!r}] = df[{name!r}].replace({found[0]!r}, 'censored'); " + _if_none(name)
+        )
+    if len(censoring) > 1:
+        raise InputError(
+            f"column {name!r} holds {_shown(censoring)}, which may all mean censoring; write 'censored' for those that "
+            "do, and another name for a cause."
+        )
+    names = tuple(value for value in found if value != censoring[0])
+    event = words != censoring[0]
+    return CauseColumn(event, np.where(event, np.searchsorted(names, words), 0), names, censoring[0])
+
+
+def _shown(values: Sequence[str]) -> str:
+    more = len(values) - _MOST_SHOWN
+    return ", ".join(map(repr, values[:_MOST_SHOWN])) + (f" and {more} more" if more > 0 else "")
+
+
+def _if_none(name: str) -> str:
+    return (
+        f"if no row is censored, say so: pd.Categorical(df[{name!r}], categories=['censored', …]), with all names of "
+        "causes in place of the dots."
+    )
+
+
+def causes_note(name: str, causes: dict[Any, int], censoring: str, censored: int) -> str:
+    """Return a sentence on how the values of an event column were read, with the rows that hold each."""
+    shown = ", ".join(f"{cause} ({counted(count, 'row')})" for cause, count in causes.items())
+    rows = counted(censored, "row")
+    return f"column {name!r} was read as {len(causes)} causes: {shown}; {censoring} ({rows}) is censoring."
