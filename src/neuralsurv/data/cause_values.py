@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from neuralsurv.data.outcome_advice import MOST_CODES, is_word, plain_form
-from neuralsurv.data.row_values import as_numbers, as_vector
+from neuralsurv.data.row_values import as_numbers, as_vector, check_finite
 from neuralsurv.errors import InputError
 from neuralsurv.names import counted
 
@@ -114,3 +114,36 @@ def causes_note(name: str, causes: dict[Any, int], censoring: str, censored: int
     shown = ", ".join(f"{cause} ({counted(count, 'row')})" for cause, count in causes.items())
     rows = counted(censored, "row")
     return f"column {name!r} was read as {len(causes)} causes: {shown}; {censoring} ({rows}) is censoring."
+
+
+@dataclass(frozen=True)
+class CauseFlags:
+    """The events of one cause among others."""
+
+    event: np.ndarray  # bool, whether the row ends with an event of any cause, shape (N,)
+    own: np.ndarray  # bool, whether it ends with one of this cause, shape (N,)
+
+
+def any_event(values: Any, name: str) -> np.ndarray:
+    """Return whether each row of a column of causes, or of flags, has an event; bool, shape (N,)."""
+    return ~np.isin(_plain_forms(values, name), list(_CENSORING))
+
+
+def cause_flags(values: Any, cause: Any, name: str) -> CauseFlags:
+    """Read the events of one cause from a column of causes, for scores of rows in which not every cause needs to occur.
+
+    0, False and the words that :func:`read_causes` knows are censoring; every other value is a cause.
+    """
+    event, words = any_event(values, name), _plain_forms(values, name)
+    own = event & (words == plain_form(str(cause)))
+    if not own.any():
+        found = ", ".join(sorted(set(words[event].tolist()))[:_MOST_SHOWN]) or "none"
+        raise InputError(f"no row of column {name!r} has an event of cause {cause!r}; the causes in it are: {found}.")
+    return CauseFlags(event, own)
+
+
+def _plain_forms(values: Any, name: str) -> np.ndarray:
+    array = as_vector(values, f"column {name!r}")
+    check_finite(np.where(pd.isna(array), np.nan, 0.0), name)
+    flags = array.dtype == np.bool_
+    return np.array([plain_form(str(value)) for value in (array.astype(int) if flags else array)])

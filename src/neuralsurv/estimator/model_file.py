@@ -63,6 +63,8 @@ def save(model: SurvivalEstimator, path: str | os.PathLike[str], *, replace: boo
         "training": fitted.training,
         "diagnostics": asdict(fitted.diagnostics),
     } | ({} if own is None else {"own_network": _network_settings(own)})
+    if fitted.causes:
+        header["causes"] = [[name, count] for name, count in fitted.causes.items()]
     arrays |= {"elbo": fitted.trace, "center": encoding.center, "scale": encoding.scale, "unique_times": fitted.times}
     if fitted.event_quartiles is not None:
         arrays["event_quartiles"] = fitted.event_quartiles
@@ -126,8 +128,22 @@ def load(path: str | os.PathLike[str], network: Any = None) -> SurvivalEstimator
         roles=stored_roles(header),
         named=header.flag("named"),
         draw_seed=header.whole("draw_seed", 2**31),
+        causes=_causes(header),
     )
+    if max(1, len(model.fitted_.causes)) != model.fitted_.posterior.network.causes:
+        raise StorageError("the model file is damaged: its network has other causes than its header.")
     return model
+
+
+def _causes(header: Fields) -> dict[int | str, int]:
+    """Return the causes of events with their numbers of events; there are none where the model has one cause."""
+    found: dict[int | str, int] = {}
+    for pair in [] if header.raw("causes") is None else header.items("causes"):
+        whole = isinstance(pair, list) and len(pair) == 2 and type(pair[1]) is int and pair[1] > 0
+        if not whole or type(pair[0]) not in (int, str) or pair[0] in found:
+            raise StorageError("the model file is damaged: 'causes' are not names with numbers of events.")
+        found[pair[0]] = pair[1]
+    return found
 
 
 def _estimator(header: Fields) -> SurvivalEstimator:
