@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from neuralsurv.data.cause_values import read_causes
+from neuralsurv.data.cause_values import any_event, cause_flags, cause_number, read_causes, require_one_cause
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
 
@@ -111,3 +111,28 @@ def test_causes_survive_selection_and_new_weights():
 def test_a_cause_without_an_event_that_counts_is_refused():
     with pytest.raises(InputError, match="no row with a weight has an event of cause 2"):
         outcome([0, 1, 2, 1], weight=[1, 1, 0, 1]).by_frequency()
+
+
+def test_a_cause_is_found_by_number_or_text():
+    assert [cause_number(cause, (2, 1)) for cause in (1, "1", 1.0, np.int64(1), 2)] == [1, 1, 1, 1, 0]
+    with pytest.raises(InputError, match="there is no cause 'relaps'; did you mean 'relapse'"):
+        cause_number("relaps", ("death", "relapse"))
+    with pytest.raises(InputError, match="cause=1 does nothing: the model was fitted to one cause of events"):
+        cause_number(1, ())
+
+
+def test_a_model_of_several_causes_is_refused_where_one_is_known():
+    require_one_cause((), "the report")
+    with pytest.raises(InputError, match=r"the report knows models of one cause of events, and this one has 2 \(1,"):
+        require_one_cause((1, "b"), "the report")
+
+
+def test_the_events_of_one_cause_among_others():
+    found = cause_flags(["Censored", "Relapse ", "death", "relapse"], "relapse", "event")
+    assert found.event.tolist() == [False, True, True, True]
+    assert found.own.tolist() == [False, True, False, True]
+    assert cause_flags([True, False], 1, "event").own.tolist() == [True, False]
+    assert cause_flags([0.0, 2.0], 2, "event").own.tolist() == [False, True]
+    assert any_event([0, 1, 2], "event").tolist() == [False, True, True]
+    with pytest.raises(InputError, match="no row of column 'event' has an event of cause 4; the causes in it are: 1"):
+        cause_flags([0, 1, 2], 4, "event")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 from neuralsurv.data.outcome_advice import MOST_CODES, is_word, plain_form
 from neuralsurv.data.row_values import as_numbers, as_vector, check_finite
 from neuralsurv.errors import InputError
-from neuralsurv.names import counted
+from neuralsurv.names import counted, listed, suggestion
 
 # Words that are read as censoring, in their plain form.
 _CENSORING = {"censored", "censoring", "censor", "cens", "right-censored", "none", "noevent", "event-free", "alive",
@@ -114,6 +114,33 @@ def causes_note(name: str, causes: dict[Any, int], censoring: str, censored: int
     shown = ", ".join(f"{cause} ({counted(count, 'row')})" for cause, count in causes.items())
     rows = counted(censored, "row")
     return f"column {name!r} was read as {len(causes)} causes: {shown}; {censoring} ({rows}) is censoring."
+
+
+def cause_number(cause: Any, causes: Sequence[int | str]) -> int:
+    """Return the number of a cause; refuse one that is not known."""
+    if not causes:
+        raise InputError(
+            f"cause={cause!r} does nothing: the model was fitted to one cause of events. Leave it out; the cumulative "
+            "incidence is 1 - predict_survival(…)."
+        )
+    known = [str(name) for name in causes]
+    # 1, 1.0 and '1' are the same cause: a command line has texts only.
+    text = f"{cause:g}" if isinstance(cause, float | np.floating) else str(cause)
+    if text not in known:
+        meant = suggestion(text, known, f"The causes are {listed(known)}.")
+        raise InputError(f"there is no cause {cause!r}; {meant}")
+    return known.index(text)
+
+
+def require_one_cause(causes: Collection[int | str], what: str) -> None:
+    """Refuse a model of several causes where only one is known; `what` is the subject of the message."""
+    if causes:
+        names = ", ".join(map(str, causes))
+        raise InputError(
+            f"{what} knows models of one cause of events, and this one has {len(causes)} ({names}). Fit one of them, "
+            f"with all others censored: event=df[event] == {next(iter(causes))!r}, or --event-value on the command "
+            "line. `predict` knows all causes."
+        )
 
 
 @dataclass(frozen=True)

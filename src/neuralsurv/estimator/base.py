@@ -238,7 +238,8 @@ def one_cause(what: str, causes: Sequence[int | str]) -> str:
     names = ", ".join(map(str, causes))
     return (
         f"{what}, and the event column has {len(causes)} ({names}). Fit one of them, with all others censored: pass "
-        f"df[event] == {causes[0]!r} as the event; or use NeuralSurv().fit without further options."
+        f"df[event] == {causes[0]!r} as the event (--event-value on the command line); or use NeuralSurv().fit, "
+        "without a network."
     )
 
 

@@ -18,7 +18,7 @@ from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.estimator.own_network import OwnNetwork, own_network
 from neuralsurv.estimator.paper import PaperNeuralSurv
 from neuralsurv.files.format import Arrays, Fields, read, stored_array, write
-from neuralsurv.files.stored_columns import stored_columns, stored_roles
+from neuralsurv.files.stored_columns import stored_causes, stored_columns, stored_roles
 from neuralsurv.files.stored_posterior import posterior_parts, read_phi, read_posterior
 from neuralsurv.posterior.concerns import WARNINGS
 from neuralsurv.posterior.diagnostics import Diagnostics
@@ -128,22 +128,11 @@ def load(path: str | os.PathLike[str], network: Any = None) -> SurvivalEstimator
         roles=stored_roles(header),
         named=header.flag("named"),
         draw_seed=header.whole("draw_seed", 2**31),
-        causes=_causes(header),
+        causes=stored_causes(header),
     )
     if max(1, len(model.fitted_.causes)) != model.fitted_.posterior.network.causes:
         raise StorageError("the model file is damaged: its network has other causes than its header.")
     return model
-
-
-def _causes(header: Fields) -> dict[int | str, int]:
-    """Return the causes of events with their numbers of events; there are none where the model has one cause."""
-    found: dict[int | str, int] = {}
-    for pair in [] if header.raw("causes") is None else header.items("causes"):
-        whole = isinstance(pair, list) and len(pair) == 2 and type(pair[1]) is int and pair[1] > 0
-        if not whole or type(pair[0]) not in (int, str) or pair[0] in found:
-            raise StorageError("the model file is damaged: 'causes' are not names with numbers of events.")
-        found[pair[0]] = pair[1]
-    return found
 
 
 def _estimator(header: Fields) -> SurvivalEstimator:

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from neuralsurv.arguments import whole_number
+from neuralsurv.data.cause_values import cause_number
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
@@ -22,7 +23,7 @@ from neuralsurv.names import check_known
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.fitted import Fitted
 from neuralsurv.posterior.gaussian import Posterior
-from neuralsurv.prediction.incidence import IncidencePredictor, cause_number
+from neuralsurv.prediction.incidence import IncidencePredictor
 from neuralsurv.prediction.mean_predictor import MeanPredictor
 from neuralsurv.prediction.prediction import Curve, Prediction
 from neuralsurv.prediction.predictor import Predictor, check_times

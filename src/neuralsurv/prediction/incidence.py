@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +9,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from neuralsurv.data.cause_values import cause_number
 from neuralsurv.errors import InputError
-from neuralsurv.names import listed, suggestion
 from neuralsurv.posterior.competing import CompetingPosterior, incidences, time_lost
 from neuralsurv.posterior.fitted import Fitted
 from neuralsurv.posterior.gaussian import Draws
@@ -20,22 +19,6 @@ from neuralsurv.prediction.prediction import Prediction
 from neuralsurv.prediction.predictor import Predictor, check_horizon, check_pairs, check_times
 
 CAUSE = "cause"
-
-
-def cause_number(cause: Any, causes: Sequence[int | str]) -> int:
-    """Return the number of a cause; refuse one that is not known."""
-    if not causes:
-        raise InputError(
-            f"cause={cause!r} does nothing: the model was fitted to one cause of events. Leave it out; the cumulative "
-            "incidence is 1 - predict_survival(…)."
-        )
-    known = [str(name) for name in causes]
-    # 1, 1.0 and '1' are the same cause: a command line has texts only.
-    text = f"{cause:g}" if isinstance(cause, float | np.floating) else str(cause)
-    if text not in known:
-        meant = suggestion(text, known, f"The causes are {listed(known)}.")
-        raise InputError(f"there is no cause {cause!r}; {meant}")
-    return known.index(text)
 
 
 @dataclass(frozen=True)

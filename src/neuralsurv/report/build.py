@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
+from neuralsurv.data.cause_values import require_one_cause
 from neuralsurv.data.columns import Column
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
@@ -138,6 +139,7 @@ def build(
     drawn. Of more rows than `most_rows`, predictions are made for some, taken at random. `advance` is called with the
     number of finished steps, of five, and a few words.
     """
+    require_one_cause(model.causes_, "the report")
     if not 0 < level < 1:
         raise InputError(f"level={level!r} must lie strictly between 0 and 1; use 0.9 for a 90 % interval.")
     if not outcome.event.any():
