@@ -11,7 +11,7 @@ from lifelines import AalenJohansenFitter
 
 from neuralsurv import NeuralSurv, OwnNetwork, PaperNeuralSurv
 from neuralsurv.data.simulate.competing import competing_cohort
-from neuralsurv.errors import CausesWarning, InputError
+from neuralsurv.errors import CausesWarning, FewEventsWarning, InputError
 
 COHORT = competing_cohort(120, seed=4)
 TIMES = np.array([0.3, 1.0, 2.5, 5.0])
@@ -101,12 +101,13 @@ def test_differences_come_from_joint_draws(model: NeuralSurv) -> None:
 
 def test_what_needs_no_cause_is_about_any_event(model: NeuralSurv) -> None:
     lost = model.predict_rmtl(PEOPLE, model.time_scale_).mean.sum(axis=1)
-    assert model.predict(PEOPLE) == pytest.approx(lost / model.time_scale_, abs=0.02)
+    # Means of 200 draws, of which one set is centred.
+    assert model.predict(PEOPLE) == pytest.approx(lost / model.time_scale_, abs=0.05)
     assert (model.predict_event_time(PEOPLE).draws > 0).all()
     by_flag = model.score(COHORT.x, (COHORT.time, COHORT.event != "censored"))
     assert model.score(COHORT.x, (COHORT.time, COHORT.event)) == by_flag > 0.6
     assert model.predict_mean_survival(PEOPLE, TIMES).to_numpy() == pytest.approx(
-        model.predict_survival(PEOPLE, TIMES).mean.to_numpy(), abs=0.02
+        model.predict_survival(PEOPLE, TIMES).mean.to_numpy(), abs=0.05
     )
 
 
@@ -259,3 +260,9 @@ def test_what_takes_one_cause_refuses_several() -> None:
     table.loc[::3, "event"] = 0
     with pytest.raises(InputError, match="must be 0/1 or True/False, but holds 2"):
         NeuralSurv(verbose=False).fit_stream([table], time="time", event="event")
+
+
+def test_a_rare_cause_is_a_concern() -> None:
+    rare = np.where((COHORT.event == "death") & (np.cumsum(COHORT.event == "death") > 3), "censored", COHORT.event)
+    with pytest.warns(FewEventsWarning, match="hold events of the rarest cause of total weight 3"):
+        fit(event=rare)

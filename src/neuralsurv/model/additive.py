@@ -142,7 +142,7 @@ class Additive(Network):
             Term("time by cause", None, "bumps", len(self.basis.bumps)),
             Term("covariates by cause", "covariates", "always", d * self.linear),
             Term("covariates by cause", "covariates", "early", d * (self.linear and early)),
-            Term("changes by cause", "covariates", "clock", d * varying),
+            Term("covariates by cause", "covariates", "clock", d * varying),
             Term("curves by cause", "curves", "always", curves),
         )
         listed += tuple(term._replace(contrast=j) for term in by_cause for j in range(self.causes - 1))
@@ -266,16 +266,30 @@ class Additive(Network):
 
     def weights_of(self, cause: int, theta: Tensor) -> Tensor:
         """Return the weights of `of_cause`, shape (S, m), from those of all causes, shape (S, M)."""
-        alone = self.of_cause(cause)
+        found = theta[:, self.shared_places]
+        for source, target, contrast in self.contrast_places:
+            found[:, source] += self.contrasts[cause, contrast] * theta[:, target]
+        return found
+
+    @cached_property
+    def shared_places(self) -> Tensor:
+        """Where the weights of `of_cause` are among those of all causes, shape (m,)."""
+        own = [place for term, place in zip(self.terms, self.places, strict=True) if term.contrast is None]
+        listed = [torch.arange(place.start, place.stop) for place in own]
+        return torch.cat([*listed, torch.arange(self.linear_size - 1, self.size)])
+
+    @cached_property
+    def contrast_places(self) -> tuple[tuple[slice, slice, int], ...]:
+        """Of each term of a contrast: the weights of `of_cause` that it changes, its own, and its contrast."""
+        alone = self.of_cause(0)
         places = {(term.feature, term.factor): place for term, place in zip(alone.terms, alone.places, strict=True)}
         # The level is the bias, which is no term.
         places[None, "always"] = slice(alone.linear_size - 1, alone.linear_size)
-        shared = [place for term, place in zip(self.terms, self.places, strict=True) if term.contrast is None]
-        found = torch.cat([*(theta[:, place] for place in shared), theta[:, self.linear_size - 1 :]], 1)
-        for term, place in zip(self.terms, self.places, strict=True):
-            if term.contrast is not None:
-                found[:, places[term.feature, term.factor]] += self.contrasts[cause, term.contrast] * theta[:, place]
-        return found
+        return tuple(
+            (places[term.feature, term.factor], place, term.contrast)
+            for term, place in zip(self.terms, self.places, strict=True)
+            if term.contrast is not None
+        )
 
     def _cut(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Cut the weights into those of the columns, the bias and the network's deviation."""

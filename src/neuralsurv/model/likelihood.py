@@ -60,6 +60,14 @@ class Likelihood:
         return float(self.event_weight.sum())
 
     @cached_property
+    def cause_counts(self) -> Tensor:
+        """Weighted number of events of each cause, shape (K,)."""
+        if self.points.cause is None:
+            return self.event_weight.sum()[None]
+        own = self.points.cause[: self.points.events]
+        return torch.bincount(own, self.event_weight, minlength=self.network.causes)
+
+    @cached_property
     def _z(self) -> Tensor:
         return self.normaliser(self.points.time, self.point_x)
 

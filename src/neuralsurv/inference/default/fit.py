@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.data.cohort import Cohort
+from neuralsurv.inference.default.cause_columns import cause_scales, separable_terms
 from neuralsurv.inference.default.curve_choice import UNITS
 from neuralsurv.inference.default.expectations import NODES
 from neuralsurv.inference.default.footprint import require_default
@@ -47,7 +48,7 @@ from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
 from neuralsurv.solvers.rows import DenseRows, LayeredRows, Rows
-from neuralsurv.solvers.separable import SeparableScales, SeparableTerm, separable_scales
+from neuralsurv.solvers.separable import SeparableScales, separable_scales
 
 # Information of the products, and of the network, that may be given up at scale 1, in nats, and the most directions of
 # each that are kept.
@@ -154,7 +155,7 @@ class DefaultFit:
         crowded = float(exposure @ (share_of_ceiling > CEILING_SHARE).double() / exposure.sum())
         concerns = [
             *self._about_search(),
-            *few_events(self.likelihood.event_count),
+            *few_events(float(self.likelihood.cause_counts.min()), causes=self.likelihood.network.causes),
             *near_ceiling(crowded),
             *_about_directions(self.solver, self.likelihood.network),
         ]
@@ -381,12 +382,7 @@ def _evidence(
 
 def _separable(likelihood: AdditiveLikelihood, unit: Tensor) -> SeparableScales:
     network, points = likelihood.network, likelihood.points
-    features, functions = network.features(likelihood.x), network.functions(points.time, points.cause)
-    terms = [
-        SeparableTerm(None, function)
-        if term.feature is None
-        else SeparableTerm(features[term.feature], function.squeeze(1))
-        for term, function in zip(network.terms, functions, strict=True)
-    ]
-    bias = SeparableTerm(None, torch.ones_like(points.time)[:, None])
-    return separable_scales(points.row, [*terms, bias], unit)
+    features = network.features(likelihood.x)
+    if points.cause is not None:
+        return cause_scales(network, points, features, unit)
+    return separable_scales(points.row, separable_terms(network, features, points.time), unit)

@@ -38,13 +38,14 @@ _HYPER_PRIORS = {
     "changes of neighbourhoods": (0.03, 1.5),
     "pairs": (0.2, 1.2),
     "network": (0.5, 0.8),
-    # Deviations of a cause from what all causes share; the bumps may deviate by twice as much as the trend.
+    # Deviations of a cause from what all causes share.
     "time by cause": (0.5, 0.7),
     "covariates by cause": (0.5, 0.7),
-    "changes by cause": (0.3, 0.7),
     "curves by cause": (0.1, 1.2),
 }
-_BUMPS_BY_CAUSE = 2.0
+# By how much more or less they may deviate than the trend, and than constant effects, of the same group: bumps, changes
+# of effects with time.
+_BY_CAUSE = {"bumps": 2.0, "clock": 0.6}
 # Effects may differ before this quantile of the event times.
 _EARLY = 0.2
 # With more products of two covariates than this (64 covariates or more) the model has none.
@@ -126,8 +127,8 @@ def build_prior(network: Additive, settings: DefaultSettings, spread: float = 1.
             unit[place] = term.size
         elif term.group is None:
             unit[place] = _BIAS_SCALE**-2
-        elif term.group == "time by cause" and term.factor == "bumps":
-            unit[place] = _BUMPS_BY_CAUSE**-2
+        if term.contrast is not None:
+            unit[place] /= _BY_CAUSE.get(term.factor, 1.0) ** 2
     unit[linear - 1] = _BIAS_SCALE**-2
     places = dict(network.groups)
     if network.inner is not None:
