@@ -22,7 +22,7 @@ import numpy as np  # isort: skip
 
 ROWS = (100, 300, 1000)
 COHORTS = 20
-PEOPLE = 200
+PEOPLE = 100
 TIMES = np.array([0.5, 1.0, 2.0, 3.0, 4.0, 5.0])
 LEVEL = 0.9
 _STEPS = 101
@@ -149,7 +149,7 @@ def options(running: argparse.ArgumentParser) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    return study_command.main("competing", __doc__, arguments, options=options, run=run, page=page)
+    return study_command.main("competing", __doc__, arguments, options=options, run=run, page=page, draws=400)
 
 
 if __name__ == "__main__":
