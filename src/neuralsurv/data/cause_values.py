@@ -17,6 +17,8 @@ from neuralsurv.names import counted, listed, suggestion
 # Words that are read as censoring, in their plain form.
 _CENSORING = {"censored", "censoring", "censor", "cens", "right-censored", "none", "noevent", "event-free", "alive",
               "0"}  # fmt: skip
+# Words of a flag, which are no names of causes.
+_FLAGS = {"true", "false", "yes", "no"}
 _MOST_SHOWN = 6
 
 
@@ -93,6 +95,12 @@ def _read_words(words: np.ndarray, declared: Sequence[str], name: str) -> CauseC
             "do, and another name for a cause."
         )
     names = tuple(value for value in found if value != censoring[0])
+    flags = [value for value in names if not is_word(value) or plain_form(value) in _FLAGS]
+    if flags:
+        raise InputError(
+            f"column {name!r} holds {_shown(flags)} beside names of causes ({_shown([*names, censoring[0]])}), so "
+            "that it is not clear what they mean; give every cause a name."
+        )
     event = words != censoring[0]
     return CauseColumn(event, np.where(event, np.searchsorted(names, words), 0), names, censoring[0])
 
