@@ -106,6 +106,14 @@ def test_what_needs_no_cause_is_about_any_event(model: NeuralSurv) -> None:
     assert (model.predict_event_time(PEOPLE).draws > 0).all()
     by_flag = model.score(COHORT.x, (COHORT.time, COHORT.event != "censored"))
     assert model.score(COHORT.x, (COHORT.time, COHORT.event)) == by_flag > 0.6
+    assert model.score(COHORT.x, pd.DataFrame({"time": COHORT.time, "event": COHORT.event})) == by_flag
+    deaths = COHORT.event != "relapse"
+    flags = COHORT.event[deaths] == "death"
+    # Not every cause needs to occur among the rows that are scored.
+    some = model.score(COHORT.x[deaths], (COHORT.time[deaths], COHORT.event[deaths]))
+    assert some == model.score(COHORT.x[deaths], (COHORT.time[deaths], flags))
+    with pytest.raises(InputError, match="column 'event' holds 'cure'; the causes of the model are"):
+        model.score(COHORT.x, (COHORT.time, np.where(deaths, "cure", COHORT.event)))
     assert model.predict_mean_survival(PEOPLE, TIMES).to_numpy() == pytest.approx(
         model.predict_survival(PEOPLE, TIMES).mean.to_numpy(), abs=0.05
     )

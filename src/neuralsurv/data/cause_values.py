@@ -164,6 +164,30 @@ def any_event(values: Any, name: str) -> np.ndarray:
     return ~np.isin(_plain_forms(values, name), list(_CENSORING))
 
 
+def flags_of_any(y: Any, causes: Collection[int | str]) -> Any:
+    """Return an outcome whose events may be of known causes, or flags, with flags of any event; not all need to occur.
+
+    Of the forms of y, a pair or triple that ends with the event, and a frame with a column event, can hold causes.
+    """
+    if isinstance(y, tuple) and y:
+        return (*y[:-1], _any_known(y[-1], causes))
+    if isinstance(y, pd.DataFrame) and "event" in y:
+        return y.assign(event=_any_known(y["event"], causes))
+    return y
+
+
+def _any_known(values: Any, causes: Collection[int | str]) -> np.ndarray:
+    found = any_event(values, "event")
+    words = _plain_forms(values, "event")
+    unknown = sorted(set(words[found].tolist()) - {plain_form(str(cause)) for cause in causes} - {"1"})
+    if unknown:
+        raise InputError(
+            f"column 'event' holds {_shown(unknown)}; the causes of the model are {', '.join(map(str, causes))}, and 0 "
+            "or 'censored' is censoring."
+        )
+    return found
+
+
 def cause_flags(values: Any, cause: Any, name: str) -> CauseFlags:
     """Read the events of one cause from a column of causes, for scores of rows in which not every cause needs to occur.
 

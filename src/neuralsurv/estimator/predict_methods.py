@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from neuralsurv.arguments import whole_number
-from neuralsurv.data.cause_values import cause_number
+from neuralsurv.data.cause_values import cause_number, flags_of_any
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
@@ -339,7 +339,8 @@ class PredictMethods(BaseEstimator):
         grows with the rows and not with rows × events.
         See :func:`neuralsurv.metrics.antolini_concordance`.
         """
-        outcome = Outcome.from_any(y, weight=sample_weight, several=bool(self.causes_))
+        y = flags_of_any(y, self.causes_) if self.causes_ else y
+        outcome = Outcome.from_any(y, weight=sample_weight)
         require_rows(len(as_frame(X)), "y", len(outcome))
         times = np.unique(outcome.time[outcome.event & (outcome.weight > 0)])
         if len(times) == 0:
