@@ -56,6 +56,7 @@ class PredictMethods(BaseEstimator):
     @property
     def causes_(self) -> tuple[int | str, ...]:
         """The causes of events, the most frequent first; empty where the model was fitted to one cause."""
+        check_is_fitted(self, "fitted_")
         return tuple(self.fitted_.causes)
 
     @property
