@@ -10,6 +10,7 @@ import matplotlib
 from neuralsurv import NeuralSurv
 from neuralsurv.data.simulate import lognormal_cohort
 from pictures.algorithm import draw_bound, draw_sweeps
+from pictures.competing import draw_competing
 from pictures.hazard import draw_hazard
 from pictures.posterior import draw_bands, draw_posterior
 from pictures.prior import draw_prior
@@ -25,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
     cohort = lognormal_cohort(100, seed=1)
     model = NeuralSurv(random_state=0, verbose=False).fit(cohort.x, cohort.y)
     pictures = [draw_start(out), draw_hazard(out), draw_prior(model, cohort, out), draw_posterior(out), draw_bands(out)]
-    for path in [*pictures, draw_bound(out), draw_sweeps(out)]:
+    for path in [*pictures, draw_bound(out), draw_sweeps(out), draw_competing(out)]:
         print(f"picture: {path}")
 
 

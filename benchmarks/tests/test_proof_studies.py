@@ -229,7 +229,17 @@ def test_movement_of_known_size(load):
     assert study.movement(np.array([[[0.0]], [[0.002]]]), np.zeros((2, 1, 1)))[0] == pytest.approx(np.sqrt(2))
 
 
-@pytest.mark.parametrize("name", ["continuity", "no_signal", "seeds"])
+def test_competing(load, tmp_path, capsys):
+    study = load("competing")
+    store, page = tmp_path / "s.jsonl", tmp_path / "p.md"
+    records = run_twice(study, store, capsys, "--rows", "40", "--cohorts", "2", jobs=2)
+    assert study.main(["table", "--store", str(store), "--out", str(page)]) == 0
+    for cause in ("relapse", "death"):
+        mean = np.mean([record[cause]["shared"]["coverage"] for record in records])
+        assert f"| 40 | 2 | {cause} | {mean:.2f} ± " in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["competing", "continuity", "no_signal", "seeds"])
 def test_tables_take_the_newest_model_and_say_what_failed(load, name, tmp_path, capsys):
     study = load(name)
     store = tmp_path / "s.jsonl"

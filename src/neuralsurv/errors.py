@@ -77,3 +77,7 @@ class ProcessLostError(NeuralSurvError, RuntimeError):
 
 class MissingCodeWarning(NeuralSurvWarning):
     """A value of the training table looks like a code for a missing one, such as 999."""
+
+
+class CausesWarning(NeuralSurvWarning):
+    """An event column was read as several causes of events; the message says which value means what."""

@@ -14,6 +14,7 @@ from neuralsurv.metrics import antolini_concordance
 class Scored(NeuralSurv):
     """Predicts given curves without a fit, and keeps what it was asked for."""
 
+    causes_ = ()
     pace: np.ndarray
     asked: np.ndarray
 

@@ -416,3 +416,42 @@ def test_what_a_file_holds_of_the_placed_units():
     assert all(array.dtype == torch.float64 for array in arrays.values())
     plain = placed(curves=None, near=None, early=0.0).describe()
     assert list(plain.arrays) == ["origin"]
+
+
+def several_causes(levels: tuple[float, ...]) -> Additive:
+    return Additive(
+        COVARIATES, BASIS, -2.5, None, normal(0, seed=7), varying=True, pairs=True, early=0.1, levels=levels
+    )
+
+
+@pytest.mark.parametrize("levels", [(-3.0, -2.0), (-3.0, -2.0, -4.0)])
+def test_each_cause_is_a_network_of_one_cause(levels):
+    network = several_causes(levels)
+    theta = normal(3, network.size, seed=3)
+    time, x = points()
+    for cause, level in enumerate(levels):
+        alone = network.of_cause(cause)
+        assert (alone.causes, alone.offset) == (1, level)
+        weights = network.weights_of(cause, theta)
+        assert weights.shape == (3, alone.size)
+        seen = torch.cat([x, torch.full((POINTS, 1), float(cause), dtype=torch.float64)], 1)
+        for own, joint in zip(weights, theta, strict=True):
+            torch.testing.assert_close(alone.value(own, time, x), network.value(joint, time, seen))
+            torch.testing.assert_close(network.bind(time, seen)(joint)[0], network.value(joint, time, seen))
+
+
+def test_deviations_of_the_causes_leave_their_mean_alone():
+    network = several_causes((-3.0, -3.0, -3.0))
+    theta = normal(1, network.size, seed=3)
+    each = torch.stack([network.weights_of(cause, theta) for cause in range(3)])
+    assert not torch.allclose(each[0], each[1])
+    shared = network.weights_of(0, torch.where(deviations(network), 0.0, theta))
+    torch.testing.assert_close(each.mean(0), shared)
+
+
+def deviations(network: Additive) -> Tensor:
+    """Which weights belong to contrasts."""
+    found = torch.zeros(network.size, dtype=torch.bool)
+    for term, place in zip(network.terms, network.places, strict=True):
+        found[place] = term.contrast is not None
+    return found

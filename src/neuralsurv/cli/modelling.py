@@ -10,7 +10,7 @@ from neuralsurv.cli.config import check_settings
 from neuralsurv.cli.messages import Messages
 from neuralsurv.cli.tables.survival_table import SurvivalTable
 from neuralsurv.data.features import Encoding
-from neuralsurv.errors import MissingCodeWarning, NeuralSurvWarning
+from neuralsurv.errors import CausesWarning, MissingCodeWarning, NeuralSurvWarning
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.model_file import load
 from neuralsurv.estimator.neuralsurv import NeuralSurv
@@ -68,6 +68,7 @@ def fit_estimator(cohort: SurvivalTable, model: SurvivalEstimator, messages: Mes
         warnings.simplefilter("always", NeuralSurvWarning)
         # Said already, with the option to add.
         warnings.simplefilter("ignore", MissingCodeWarning)
+        warnings.simplefilter("ignore", CausesWarning)
         model.fit(cohort.frame, **roles, sample_weight=weight)
     for item in caught:
         if issubclass(item.category, NeuralSurvWarning):

@@ -268,13 +268,27 @@ class PredictOptions:
     ] = None
     quantity: Annotated[
         str,
-        option("survival, hazard, cumulative-hazard, median, quantile, event-time, rmst or path.", _PREDICTION, "NAME"),
+        option(
+            "survival, hazard, cumulative-hazard, median, quantile, event-time, rmst or path; with several causes also "
+            "incidence (cumulative incidence) and rmtl (restricted mean time lost).",
+            _PREDICTION,
+            "NAME",
+        ),
     ] = "survival"
+    cause: Annotated[
+        str | None,
+        option(
+            "Cause of events for incidence, rmtl, hazard or cumulative-hazard. All causes if not given; for hazards, "
+            "events of any cause.",
+            _PREDICTION,
+            "NAME",
+        ),
+    ] = None
     given: Annotated[float | None, option("Survival given that this time has been reached.", _PREDICTION, "TIME")] = (
         None
     )
     horizon: Annotated[
-        float | None, option("Horizon of rmst; the last training time if not given.", _PREDICTION, "TIME")
+        float | None, option("Horizon of rmst and rmtl; the last training time if not given.", _PREDICTION, "TIME")
     ] = None
     share: Annotated[float, option("Share of people for quantile.", _PREDICTION)] = 0.5
     level: Level = 0.9

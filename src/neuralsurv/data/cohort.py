@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,14 +23,16 @@ class Cohort:
     entry: Tensor  # shape (N,): start of observation, on the same scale; 0 without left truncation
     weight: Tensor  # shape (N,)
     x: Tensor  # encoded covariates, shape (N, d)
+    cause: Tensor | None = None  # the number of the cause of each event, 0 without one, shape (N,); None with one cause
 
     @classmethod
-    def of(cls, time: Any, event: Any, entry: Any, weight: Any, x: Any) -> Cohort:
+    def of(cls, time: Any, event: Any, entry: Any, weight: Any, x: Any, cause: Any = None) -> Cohort:
         """Copy arrays into a cohort, in double precision."""
         time, entry, weight, x = (
             torch.as_tensor(part, dtype=torch.float64).clone() for part in (time, entry, weight, x)
         )
-        return cls(time, torch.as_tensor(event, dtype=torch.bool).clone(), entry, weight, x)
+        cause = None if cause is None else torch.as_tensor(cause, dtype=torch.long).clone()
+        return cls(time, torch.as_tensor(event, dtype=torch.bool).clone(), entry, weight, x, cause)
 
     def __len__(self) -> int:
         """Return the number of rows N."""
@@ -38,7 +40,8 @@ class Cohort:
 
     def take(self, rows: Tensor | slice) -> Cohort:
         """Return some of the rows."""
-        return Cohort(*(getattr(self, field.name)[rows] for field in fields(self)))
+        cause = None if self.cause is None else self.cause[rows]
+        return Cohort(self.time[rows], self.event[rows], self.entry[rows], self.weight[rows], self.x[rows], cause)
 
     @property
     def covariates(self) -> int:
@@ -54,6 +57,13 @@ class Cohort:
     def event_weight(self) -> Tensor:
         """Row weights of the events, shape (D,)."""
         return self.weight[self.event]
+
+    @property
+    def cause_weights(self) -> Tensor:
+        """Weight of the events of each cause, shape (K,)."""
+        if self.cause is None:
+            return self.event_weight.sum()[None]
+        return torch.bincount(self.cause[self.event], self.event_weight)
 
     @property
     def exposure(self) -> float:
@@ -83,7 +93,8 @@ def canonical_cohort(cohort: Cohort) -> Cohort:
 
 def _merge(cohort: Cohort) -> Cohort:
     """Sort the rows, and merge those that are equal except for their weight."""
-    same = np.column_stack([cohort.x, cohort.event, cohort.entry, cohort.time])
+    causes = [] if cohort.cause is None else [cohort.cause]
+    same = np.column_stack([cohort.x, *causes, cohort.event, cohort.entry, cohort.time])
     # The last key counts most; the weight, first, only orders rows that are equal otherwise.
     order = np.lexsort(np.column_stack([cohort.weight, same]).T)
     cohort, same = cohort.take(torch.from_numpy(order)), same[order]
@@ -98,6 +109,7 @@ def _join(cohort: Cohort) -> Cohort:
         return cohort
     alike = np.unique(np.column_stack([cohort.x, cohort.weight]), axis=0, return_inverse=True)[1].reshape(-1)
     entry, time, event = cohort.entry.numpy(), cohort.time.numpy().copy(), cohort.event.numpy().copy()
+    cause = np.zeros(len(time), dtype=np.int64) if cohort.cause is None else cohort.cause.numpy().copy()
     waiting: dict[tuple[int, float], list[int]] = {}
     for row in range(len(time)):
         waiting.setdefault((int(alike[row]), float(entry[row])), []).append(row)
@@ -108,7 +120,9 @@ def _join(cohort: Cohort) -> Cohort:
             if not following:
                 break
             piece = following.pop()
-            time[row], event[row] = time[piece], event[piece]
+            time[row], event[row], cause[row] = time[piece], event[piece], cause[piece]
             gone[piece] = True
     joined = replace(cohort, time=torch.from_numpy(time), event=torch.from_numpy(event))
+    if cohort.cause is not None:
+        joined = replace(joined, cause=torch.from_numpy(cause))
     return joined.take(torch.from_numpy(~gone))

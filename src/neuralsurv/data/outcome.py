@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from neuralsurv.data.cause_values import causes_note, read_causes
 from neuralsurv.data.outcome_advice import codes_advice, is_word, words_advice, zero_advice
 from neuralsurv.data.row_values import as_numbers, as_vector, check_finite, rows_phrase
 from neuralsurv.errors import InputError
@@ -125,6 +126,12 @@ class Outcome:
         When observation begins; 0 unless left-truncated.
     weight : ndarray of shape (N,)
         Row weight, 0 or more: a weight of 2 counts as the row twice.
+    causes : tuple of int or str
+        The causes of events, where there are several; else empty.
+    cause : int ndarray of shape (N,), or None
+        The number of the cause of each event, 0 without one; None where there is one cause.
+    note : str
+        How the values of the event column were read, where it holds several causes.
 
     Examples
     --------
@@ -138,6 +145,9 @@ class Outcome:
     event: np.ndarray
     entry: np.ndarray
     weight: np.ndarray
+    causes: tuple[int | str, ...] = ()
+    cause: np.ndarray | None = None
+    note: str = ""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -145,7 +155,14 @@ class Outcome:
 
     @classmethod
     def from_arrays(
-        cls, time: Any, event: Any, entry: Any = None, weight: Any = None, *, names: Sequence[str] = _NAMES
+        cls,
+        time: Any,
+        event: Any,
+        entry: Any = None,
+        weight: Any = None,
+        *,
+        names: Sequence[str] = _NAMES,
+        several: bool = False,
     ) -> Outcome:
         """Check and bundle arrays.
 
@@ -157,12 +174,15 @@ class Outcome:
             Entry times (0 by default) and row weights (1 by default).
         names : sequence of str
             What to call the four columns in messages.
+        several : bool
+            Whether the events may have several causes; they are refused otherwise.
         """
         label = [f"column {name!r}" for name in names]
         times = as_numbers(time, label[0])
         if len(times) == 0:
             raise InputError(f"{label[0]} is empty: there are no rows to fit.")
-        flags = _event_flags(event, names[1])
+        read = read_causes(event, names[1]) if several else None
+        flags = _event_flags(event, names[1]) if read is None else read.event
         entries = np.zeros_like(times) if entry is None else as_numbers(entry, label[2])
         weights = np.ones_like(times) if weight is None else as_numbers(weight, label[3])
         for values, name in ((flags, label[1]), (entries, label[2]), (weights, label[3])):
@@ -175,23 +195,34 @@ class Outcome:
             check_finite(values, name)
         _check_signs(times, entries, weights, names)
         _check_sizes(times, entries, weights, names)
-        return cls(times, flags, entries, weights)
+        if read is None:
+            return cls(times, flags, entries, weights)
+        counts = {cause: int((flags & (read.cause == k)).sum()) for k, cause in enumerate(read.names)}
+        note = causes_note(names[1], counts, read.censoring, int((~flags).sum()))
+        return cls(times, flags, entries, weights, read.names, read.cause, note)
 
     @classmethod
     def from_frame(
-        cls, frame: pd.DataFrame, time: str, event: str, entry: str | None = None, weight: str | None = None
+        cls,
+        frame: pd.DataFrame,
+        time: str,
+        event: str,
+        entry: str | None = None,
+        weight: str | None = None,
+        *,
+        several: bool = False,
     ) -> Outcome:
-        """Read an outcome from named columns of a DataFrame."""
+        """Read an outcome from named columns of a DataFrame; `several` as in :meth:`from_arrays`."""
         columns = []
         for name in (time, event, entry, weight):
             if name is not None:
                 check_known(name, list(frame.columns), what="column")
             columns.append(None if name is None else frame[name])
         names = [name or default for name, default in zip((time, event, entry, weight), _NAMES, strict=True)]
-        return cls.from_arrays(*columns, names=names)
+        return cls.from_arrays(*columns, names=names, several=several)
 
     @classmethod
-    def from_any(cls, y: Any, *, entry: Any = None, weight: Any = None) -> Outcome:
+    def from_any(cls, y: Any, *, entry: Any = None, weight: Any = None, several: bool = False) -> Outcome:
         """Read an outcome from any accepted form of y.
 
         Parameters
@@ -202,16 +233,24 @@ class Outcome:
             ``(time, event)``; or a triple ``(entry, time, event)``.
         entry, weight : array-like of shape (N,), optional
             Entry times and row weights; they take the place of those that a DataFrame or an Outcome holds.
+        several : bool
+            As in :meth:`from_arrays`.
         """
         if isinstance(y, pd.DataFrame):
             found = {name: (name if name in y.columns else None) for name in ("entry", "weight")}
-            y = cls.from_frame(y, "time", "event", found["entry"], found["weight"])
+            y = cls.from_frame(y, "time", "event", found["entry"], found["weight"], several=several)
         if isinstance(y, Outcome):
+            if y.causes and not several:
+                raise InputError(
+                    f"the outcome has {len(y.causes)} causes, and one is needed here; give the events of a single "
+                    "cause as True or 1, all others as censored."
+                )
             if entry is None and weight is None:
                 return y
-            return cls.from_arrays(
+            read = cls.from_arrays(
                 y.time, y.event, y.entry if entry is None else entry, y.weight if weight is None else weight
             )
+            return replace(read, causes=y.causes, cause=y.cause, note=y.note)
         if isinstance(y, np.ndarray) and y.dtype.names is not None:
             flags = [name for name in y.dtype.names if y.dtype[name].kind == "b"]
             others = [name for name in y.dtype.names if name not in flags]
@@ -226,7 +265,7 @@ class Outcome:
             *own_entry, time, event = y
             if own_entry and entry is not None:
                 raise InputError("entry is given twice: in the triple (entry, time, event) and as an argument.")
-            return cls.from_arrays(time, event, own_entry[0] if own_entry else entry, weight)
+            return cls.from_arrays(time, event, own_entry[0] if own_entry else entry, weight, several=several)
         raise InputError(
             f"y of type {type(y).__name__} is not understood. Give a structured array with a bool event field and a "
             "time field, a pair (time, event), a triple (entry, time, event), or a DataFrame with columns "
@@ -240,7 +279,35 @@ class Outcome:
 
     def select(self, rows: np.ndarray) -> Outcome:
         """Return the outcome of the given rows."""
-        return Outcome(self.time[rows], self.event[rows], self.entry[rows], self.weight[rows])
+        cause = None if self.cause is None else self.cause[rows]
+        kept = (self.time[rows], self.event[rows], self.entry[rows], self.weight[rows])
+        return Outcome(*kept, self.causes, cause, self.note)
+
+    def by_frequency(self) -> Outcome:
+        """Return the outcome with the causes in the order of the weight of their events, the largest first.
+
+        Two of the same weight are in the order of their event times, so that what causes are called does not matter.
+        """
+        if self.cause is None:
+            return self
+        own = [self.event & (self.cause == k) for k in range(len(self.causes))]
+        for name, rows in zip(self.causes, own, strict=True):
+            if not (self.weight[rows] > 0).any():
+                raise InputError(
+                    f"no row with a weight has an event of cause {name!r}; mark its rows as censored, or leave them "
+                    "out."
+                )
+        keys = [(-self.weight[rows].sum(), *np.sort(self.time[rows])) for rows in own]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        return replace(
+            self, causes=tuple(self.causes[k] for k in order), cause=np.argsort(order)[self.cause] * self.event
+        )
+
+    def cause_events(self) -> dict[int | str, int]:
+        """Return the number of events of each cause; empty where there is one cause."""
+        if self.cause is None:
+            return {}
+        return {name: int((self.event & (self.cause == k)).sum()) for k, name in enumerate(self.causes)}
 
     def event_weight(self) -> np.ndarray:
         """Return the weight of the event of each row, 0 without one."""

@@ -13,7 +13,7 @@ _EVENT = {"yes", "y", "dead", "died", "death", "deceased", "event", "true", "t",
 _NO_EVENT = {"no", "n", "alive", "living", "censored", "censor", "cens", "none", "false", "f", "lost", "nein", "non",
              "nao", "lebend", "vivant", "vivo", "unknown", "?"}  # fmt: skip
 # A code that means the event is one of a few values.
-_MOST_CODES = 10
+MOST_CODES = 10
 # Times closer than this share of the largest are one time, written with different rounding.
 _ROUNDING = 1e-9
 
@@ -64,7 +64,7 @@ def words_advice(name: str, words: Sequence[str]) -> str:
 def codes_advice(name: str, numbers: np.ndarray) -> str:
     """Return the Python code that repairs an event column with numbers other than 0 and 1."""
     found = np.unique(numbers)
-    if len(found) > _MOST_CODES:
+    if len(found) > MOST_CODES:
         return f"it has {len(found)} different values and does not look like an event column; check the name"
     r = "R codes censored as 1 and the event as 2: " if found.tolist() == [1, 2] else ""
     return f"{r}say which value means the event, for example df[{name!r}] = df[{name!r}] == {found[-1]:g}"

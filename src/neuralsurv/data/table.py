@@ -57,7 +57,7 @@ def separate_outcome(
     if y is not None:
         if given["time"] is not None or given["event"] is not None:
             raise InputError("the outcome is given twice: as y, and as time and event; give one of them.")
-        outcome = Outcome.from_any(y, entry=values["entry"], weight=values["weight"])
+        outcome = Outcome.from_any(y, entry=values["entry"], weight=values["weight"], several=True)
     elif given["time"] is None or given["event"] is None:
         raise InputError(
             "NeuralSurv requires y to be passed, but the target y is None; or name the columns of X that hold "
@@ -66,7 +66,7 @@ def separate_outcome(
     else:
         roles = ("time", "event", "entry", "weight")
         columns = [values[role] for role in roles]
-        outcome = Outcome.from_arrays(*columns, names=[named.get(role, role) for role in roles])
+        outcome = Outcome.from_arrays(*columns, names=[named.get(role, role) for role in roles], several=True)
     require_rows(len(frame), "y", len(outcome))
     subject = None if values["id"] is None else as_vector(values["id"], "id")
     if subject is not None:

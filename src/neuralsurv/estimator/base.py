@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from neuralsurv.data.features import Encoding
 from neuralsurv.data.missing_codes import missing_codes, warn_of_codes
 from neuralsurv.data.stream.survey import Survey
 from neuralsurv.data.table import check_episodes, separate_outcome
-from neuralsurv.errors import InputError
+from neuralsurv.errors import CausesWarning, InputError
 from neuralsurv.estimator.plot_methods import PlotMethods
 from neuralsurv.estimator.summary import Summary, summarise
 from neuralsurv.inference.check.importance import check_posterior
@@ -41,6 +42,10 @@ class SurvivalEstimator(PlotMethods, ABC):
     @abstractmethod
     def _check_parameters(self) -> None:
         """Refuse parameters that are invalid, or would have no effect, before any work is done."""
+
+    def _check_causes(self, causes: Sequence[int | str], *, exact: bool) -> None:
+        """Refuse several causes of events where the fit takes one."""
+        raise InputError(one_cause(f"{type(self).__name__} takes one cause of events", causes))
 
     def _check_encoding(self, encoding: Encoding) -> None:
         """Refuse covariates that the network cannot read."""
@@ -87,6 +92,8 @@ class SurvivalEstimator(PlotMethods, ABC):
             with columns time and event. Leave it out when `time` and `event` are given.
         time, event : str or array-like of shape (N,), optional
             The outcome given separately: names of columns of X, or arrays. Named columns are not used as covariates.
+            The event is True or 1, or False or 0 for censoring. With several causes (competing risks; `NeuralSurv`
+            only) it is a whole number for each cause and 0 for censoring, or the name of the cause and "censored".
         entry : str or array-like of shape (N,), optional
             When each row enters observation (left truncation, or the start of an episode).
         sample_weight : str or array-like of shape (N,), optional
@@ -154,11 +161,14 @@ class SurvivalEstimator(PlotMethods, ABC):
         if chains is not None:
             check_chains(**chains)
         frame, outcome, subject, roles = separate_outcome(X, y, given)
+        if outcome.causes:
+            self._check_causes(outcome.causes, exact=chains is not None)
+            warnings.warn(outcome.note, CausesWarning, stacklevel=3)
         survey = Survey.of(outcome)
         survey.check_fittable()
         # A weight of zero means that the row is not there; it must not set the scale of time or of a covariate.
         present = outcome.weight > 0
-        outcome, frame = outcome.select(present), frame[present]
+        outcome, frame = outcome.select(present).by_frequency(), frame[present]
         if subject is not None:
             check_episodes(subject[present], outcome.entry, outcome.time, outcome.event)
         encoding = Encoding.fit(
@@ -170,7 +180,8 @@ class SurvivalEstimator(PlotMethods, ABC):
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
         with explained("the fit", ADVICE):
             x, scale = encoding.transform(frame), survey.last_time
-            cohort = Cohort.of(outcome.time / scale, outcome.event, outcome.entry / scale, outcome.weight, x)
+            ends, entries = outcome.time / scale, outcome.entry / scale
+            cohort = Cohort.of(ends, outcome.event, entries, outcome.weight, x, outcome.cause)
             cohort = canonical_cohort(cohort)
             fit = self._infer(cohort, encoding, int(seeds[0]))
             posterior, diagnostics = self._judge(fit, cohort, chains, int(seeds[0]) + 1)
@@ -178,7 +189,8 @@ class SurvivalEstimator(PlotMethods, ABC):
         named = named and all(isinstance(name, str) for name in frame.columns)
         # Assigned last, so that an earlier fit stays whole if this one fails.
         found = (posterior, fit.phi_prior, fit.trace, diagnostics)
-        self.fitted_ = Fitted.of(survey, encoding, *found, roles=roles, named=named, draw_seed=int(seeds[1]))
+        causes, draw_seed = outcome.cause_events(), int(seeds[1])
+        self.fitted_ = Fitted.of(survey, encoding, *found, roles=roles, named=named, draw_seed=draw_seed, causes=causes)
         diagnostics.warn(stacklevel=3)
         return self
 
@@ -219,6 +231,16 @@ class SurvivalEstimator(PlotMethods, ABC):
 
         check_is_fitted(self)
         save(self, path)
+
+
+def one_cause(what: str, causes: Sequence[int | str]) -> str:
+    """Return a message that several causes cannot be used here, and what to do instead."""
+    names = ", ".join(map(str, causes))
+    return (
+        f"{what}, and the event column has {len(causes)} ({names}). Fit one of them, with all others censored: pass "
+        f"df[event] == {causes[0]!r} as the event (--event-value on the command line); or use NeuralSurv().fit, "
+        "without a network."
+    )
 
 
 def _same(value: Any, usual: Any) -> bool:

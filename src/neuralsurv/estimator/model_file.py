@@ -18,7 +18,7 @@ from neuralsurv.estimator.neuralsurv import NeuralSurv
 from neuralsurv.estimator.own_network import OwnNetwork, own_network
 from neuralsurv.estimator.paper import PaperNeuralSurv
 from neuralsurv.files.format import Arrays, Fields, read, stored_array, write
-from neuralsurv.files.stored_columns import stored_columns, stored_roles
+from neuralsurv.files.stored_columns import stored_causes, stored_columns, stored_roles
 from neuralsurv.files.stored_posterior import posterior_parts, read_phi, read_posterior
 from neuralsurv.posterior.concerns import WARNINGS
 from neuralsurv.posterior.diagnostics import Diagnostics
@@ -63,6 +63,8 @@ def save(model: SurvivalEstimator, path: str | os.PathLike[str], *, replace: boo
         "training": fitted.training,
         "diagnostics": asdict(fitted.diagnostics),
     } | ({} if own is None else {"own_network": _network_settings(own)})
+    if fitted.causes:
+        header["causes"] = [[name, count] for name, count in fitted.causes.items()]
     arrays |= {"elbo": fitted.trace, "center": encoding.center, "scale": encoding.scale, "unique_times": fitted.times}
     if fitted.event_quartiles is not None:
         arrays["event_quartiles"] = fitted.event_quartiles
@@ -126,7 +128,10 @@ def load(path: str | os.PathLike[str], network: Any = None) -> SurvivalEstimator
         roles=stored_roles(header),
         named=header.flag("named"),
         draw_seed=header.whole("draw_seed", 2**31),
+        causes=stored_causes(header),
     )
+    if max(1, len(model.fitted_.causes)) != model.fitted_.posterior.network.causes:
+        raise StorageError("the model file is damaged: its network has other causes than its header.")
     return model
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from neuralsurv.data.cohort import Cohort
 from neuralsurv.data.features import Encoding
+from neuralsurv.errors import InputError
+from neuralsurv.estimator.base import one_cause
 from neuralsurv.estimator.own_network import own_network
 from neuralsurv.estimator.streaming import StreamedEstimator
 from neuralsurv.inference.default.fit import fit_default
@@ -135,6 +138,13 @@ class NeuralSurv(StreamedEstimator):
         if own is not None:
             _ = own.training
             self._refuse_unused(dict.fromkeys(("hidden", "activation", "neighbourhoods"), _BUILT_IN))
+
+    def _check_causes(self, causes: Sequence[int | str], *, exact: bool) -> None:
+        """Refuse several causes of events except in a fit of the model without a network."""
+        if exact:
+            raise InputError(one_cause("exact draws take one cause of events", causes))
+        if self.network is not None or self._settings().random_network:
+            raise InputError(one_cause("a network (network=, hidden=, activation=) takes one cause of events", causes))
 
     def _check_encoding(self, encoding: Encoding) -> None:
         if self.network is None:

@@ -34,6 +34,14 @@ class PlotMethods(PredictMethods):
         grid = self._grid(times, first=self._predictor().time_scale / 200)
         return self.predict_hazard(X, grid).plot(level, ax, **options)
 
+    def plot_cumulative_incidence(self, X: Any, times: Any = None, *, level: float = 0.9, ax: Any = None) -> Any:
+        """Draw the cumulative incidences of all causes of one person, stacked: what is left above them is survival.
+
+        The dotted lines are the interval of each sum. For the band of one cause alone, plot
+        ``predict_cumulative_incidence(X, times, cause)``.
+        """
+        return plots.plot_stacked(self.predict_cumulative_incidence(X, self._grid(times)), level=level, ax=ax)
+
     def plot_elbo(self, *, ax: Any = None) -> Any:
         """Draw the evidence lower bound after each sweep."""
         self._predictor()

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from neuralsurv.arguments import whole_number
+from neuralsurv.data.cause_values import cause_number, flags_of_any
 from neuralsurv.data.features import Encoding
 from neuralsurv.data.frames import as_frame
 from neuralsurv.data.outcome import Outcome
@@ -22,6 +23,7 @@ from neuralsurv.names import check_known
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.fitted import Fitted
 from neuralsurv.posterior.gaussian import Posterior
+from neuralsurv.prediction.incidence import IncidencePredictor
 from neuralsurv.prediction.mean_predictor import MeanPredictor
 from neuralsurv.prediction.prediction import Curve, Prediction
 from neuralsurv.prediction.predictor import Predictor, check_times
@@ -50,6 +52,12 @@ class PredictMethods(BaseEstimator):
     diagnostics_: Diagnostics = _part("diagnostics")
     training_: dict[str, float] = _part("training")
     columns_: dict[str, str] = _part("roles")
+
+    @property
+    def causes_(self) -> tuple[int | str, ...]:
+        """The causes of events, the most frequent first; empty where the model was fitted to one cause."""
+        check_is_fitted(self, "fitted_")
+        return tuple(self.fitted_.causes)
 
     @property
     def n_features_in_(self) -> int:
@@ -83,8 +91,20 @@ class PredictMethods(BaseEstimator):
         predictor = self._predictor(X)
         return MeanPredictor(predictor, self.fitted_.mean_curves)
 
+    def _by_cause(self, *tables: Any) -> IncidencePredictor:
+        """Return the predictor by cause, after the same checks."""
+        return IncidencePredictor.of(self._predictor(*tables), self.fitted_)
+
+    def _hazard_of(self, X: Any, cause: Any) -> Predictor:
+        """Return the predictor of the hazard of a cause, or of any event without one."""
+        if cause is None:
+            return self._predictor(X)
+        predictor = self._predictor(X)
+        cause_number(cause, self.causes_)
+        return IncidencePredictor.of(predictor, self.fitted_).of_cause(cause)
+
     def predict_survival(self, X: Any, times: Any) -> Prediction:
-        """Predict survival curves.
+        """Predict survival curves; with several causes, the probability of no event of any cause.
 
         Parameters
         ----------
@@ -125,13 +145,63 @@ class PredictMethods(BaseEstimator):
         values = self._means(X).survival(X, times)
         return pd.DataFrame(values, index=as_frame(X).index, columns=pd.Index(check_times(times), name="time"))
 
-    def predict_cumulative_hazard(self, X: Any, times: Any) -> Prediction:
-        """Predict cumulative hazards; parameters and return value as in :meth:`predict_survival`."""
-        return self._predictor(X).cumulative_hazard(X, times)
+    def predict_cumulative_hazard(self, X: Any, times: Any, *, cause: Any = None) -> Prediction:
+        """Predict cumulative hazards; parameters and return value as in :meth:`predict_survival`.
 
-    def predict_hazard(self, X: Any, times: Any) -> Prediction:
-        """Predict hazards, in events per unit of the user's time; parameters as in :meth:`predict_survival`."""
-        return self._predictor(X).hazard(X, times)
+        With several causes it is that of `cause`, or of any event without one.
+        """
+        return self._hazard_of(X, cause).cumulative_hazard(X, times)
+
+    def predict_hazard(self, X: Any, times: Any, *, cause: Any = None) -> Prediction:
+        """Predict hazards, in events per unit of the user's time; parameters as in :meth:`predict_survival`.
+
+        With several causes it is the cause-specific hazard of `cause`, or that of any event without one.
+        """
+        return self._hazard_of(X, cause).hazard(X, times)
+
+    def predict_cumulative_incidence(self, X: Any, times: Any, cause: Any = None) -> Prediction:
+        """Predict the probability of an event of a cause, before any other event, by the given times.
+
+        In every joint draw the cumulative incidences of all causes and event-free survival add up to 1.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            Covariates, as in `fit`.
+        times : array-like of shape (T,)
+            Times in the user's unit, 0 or more, in any order.
+        cause : int or str, optional
+            One of `causes_`; all of them, in columns (cause, time), without one.
+
+        Returns
+        -------
+        Prediction
+            As in :meth:`predict_survival`.
+
+        Examples
+        --------
+        >>> import warnings
+        >>> from neuralsurv import NeuralSurv
+        >>> from neuralsurv.data.simulate.competing import competing_cohort
+        >>> cohort = competing_cohort(100, seed=1)
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")  # it says how the event column was read
+        ...     model = NeuralSurv(random_state=0).fit(cohort.x, time=cohort.time, event=cohort.event)
+        >>> sorted(model.causes_)
+        ['death', 'relapse']
+        >>> relapse = model.predict_cumulative_incidence(cohort.x.head(2), [1, 2], cause="relapse")
+        >>> relapse.mean.shape
+        (2, 2)
+        """
+        return self._by_cause(X).cumulative_incidence(X, times, cause)
+
+    def predict_rmtl(self, X: Any, horizon: float, cause: Any = None) -> Prediction:
+        """Predict the restricted mean time lost to a cause: the time up to `horizon` that follows its events.
+
+        It is the area under the cumulative incidence. Over all causes the times lost add up to `horizon` minus the
+        restricted mean survival time. Without a `cause`, all of them are in columns.
+        """
+        return self._by_cause(X).rmtl(X, horizon, cause)
 
     def predict_conditional_survival(self, X: Any, times: Any, given: float) -> Prediction:
         """Predict survival of people who are known to be event-free at time `given`.
@@ -173,7 +243,8 @@ class PredictMethods(BaseEstimator):
         """Predict each person's event time: ``.interval(0.9)`` is a prediction interval for it.
 
         The draws come from the posterior predictive distribution, so they reflect both the uncertainty about the curve
-        and the randomness of the event given the curve. A draw beyond the training range is infinite.
+        and the randomness of the event given the curve. A draw beyond the training range is infinite. With several
+        causes it is the time of the first event of any cause.
         """
         return self._predictor(X).event_time(X)
 
@@ -181,7 +252,9 @@ class PredictMethods(BaseEstimator):
         """Predict the restricted mean survival time: the mean time without the event up to `horizon`."""
         return self._predictor(X).rmst(X, horizon)
 
-    def predict_difference(self, X_a: Any, X_b: Any, times: Any = None, *, horizon: float | None = None) -> Prediction:
+    def predict_difference(
+        self, X_a: Any, X_b: Any, times: Any = None, *, horizon: float | None = None, cause: Any = None
+    ) -> Prediction:
         """Predict differences between people, from joint draws.
 
         Parameters
@@ -192,12 +265,18 @@ class PredictMethods(BaseEstimator):
             Compare survival at these times, or …
         horizon : float, optional
             … the restricted mean survival time up to here.
+        cause : int or str, optional
+            With several causes: compare the cumulative incidence of this one in place of survival, or the restricted
+            mean time lost to it.
 
         Returns
         -------
         Prediction
             a − b.
         """
+        if cause is not None:
+            cause_number(cause, self.causes_)
+            return self._by_cause(X_a, X_b).difference(X_a, X_b, times, horizon, cause)
         return self._predictor(X_a, X_b).difference(X_a, X_b, times, horizon)
 
     def predict_survival_path(
@@ -231,6 +310,8 @@ class PredictMethods(BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """Return a risk score, the expected share of the time to the last training time that is lost: higher is worse.
 
+        With several causes it is the time lost to all of them together; :meth:`predict_rmtl` has that of each.
+
         It is 1 minus the restricted mean survival time divided by that time, so that people are ranked by how long they
         are expected to go without the event, also where hazards cross.
         """
@@ -239,6 +320,9 @@ class PredictMethods(BaseEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return Antolini's concordance index of the posterior mean curves: 0.5 is chance, 1 is perfect.
+
+        With several causes it is that of event-free survival, for which any event counts;
+        :func:`neuralsurv.metrics.cause_concordance` is one for each cause.
 
         Parameters
         ----------
@@ -256,6 +340,7 @@ class PredictMethods(BaseEstimator):
         grows with the rows and not with rows × events.
         See :func:`neuralsurv.metrics.antolini_concordance`.
         """
+        y = flags_of_any(y, self.causes_) if self.causes_ else y
         outcome = Outcome.from_any(y, weight=sample_weight)
         require_rows(len(as_frame(X)), "y", len(outcome))
         times = np.unique(outcome.time[outcome.event & (outcome.weight > 0)])

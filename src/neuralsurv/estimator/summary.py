@@ -73,8 +73,12 @@ def summarise(fitted: Fitted, estimator: str) -> Summary:
         ("Model", "weights", f"{posterior.network.size:,}"),
         ("Model", "rho", f"{posterior.rho:g}"),
     ]
+    if fitted.causes:
+        events = ", ".join(f"{cause} ({count:,})" for cause, count in fitted.causes.items())
+        rows.insert(2, ("Data", "causes of events", events))
     if encoding.standardise and encoding.rare_values:
-        rows.insert(4, ("Data", "too rare to learn from", listed(encoding.rare_values, _MOST_SHOWN)))
+        rare = listed(encoding.rare_values, _MOST_SHOWN)
+        rows.insert(4 + bool(fitted.causes), ("Data", "too rare to learn from", rare))
     if posterior.network.bayesian_share:
         rows.append(("Model", "weights of the network", posterior.network.bayesian_share))
         if found.scales:

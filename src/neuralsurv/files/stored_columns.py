@@ -59,3 +59,14 @@ def _training_range(table: Fields) -> tuple[float | None, float | None, bool]:
     if not low < high:
         raise StorageError("the model file is damaged: the training range of a column is empty.")
     return low, high, table.flag("whole")
+
+
+def stored_causes(header: Fields) -> dict[int | str, int]:
+    """Return the causes of events with their numbers of events; there are none where the model has one cause."""
+    found: dict[int | str, int] = {}
+    for pair in [] if header.raw("causes") is None else header.items("causes"):
+        whole = isinstance(pair, list) and len(pair) == 2 and type(pair[1]) is int and pair[1] > 0
+        if not whole or type(pair[0]) not in (int, str) or pair[0] in found:
+            raise StorageError("the model file is damaged: 'causes' are not names with numbers of events.")
+        found[pair[0]] = pair[1]
+    return found

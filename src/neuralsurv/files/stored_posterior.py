@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from neuralsurv.data.outcome_advice import MOST_CODES
 from neuralsurv.data.parts import Layout
 from neuralsurv.errors import InputError, StorageError
 from neuralsurv.files.format import Arrays, Fields, stored_array
@@ -23,6 +24,7 @@ from neuralsurv.model.neighbourhoods import Neighbourhoods
 from neuralsurv.model.network import MLP, Network
 from neuralsurv.model.prior import Gamma, PointMass, WeightPrior
 from neuralsurv.model.time_basis import TimeBasis
+from neuralsurv.posterior.competing import posterior_kind
 from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.posterior.mixture import MixedPosterior
 from neuralsurv.posterior.samples import DrawnWeights, SampledPosterior
@@ -87,7 +89,11 @@ def _read_mode(header: Fields, tensors: Arrays, layout: Layout, module: Any, dev
     normaliser, rho = _read_normaliser(header, network, tensors), header.positive("rho")
     if "theta_draws" not in tensors:
         theta = read_gaussian(network.size, header, unpack(tensors, network))
-        return Posterior(phi, theta, theta_star, network, normaliser, rho)
+        if network.causes > 1 and not isinstance(normaliser, Constant):
+            raise StorageError("the model file is damaged: several causes go with a constant normaliser only.")
+        return posterior_kind(network)(phi, theta, theta_star, network, normaliser, rho)
+    if network.causes > 1:
+        raise StorageError("the model file is damaged: exact draws have one cause.")
     weights = stored_array(tensors, "theta_draws", (None, network.size))
     phi_draws = stored_array(tensors, "phi_draws", (len(weights),))
     if not len(weights) or not (phi_draws > 0).all():
@@ -224,6 +230,7 @@ class NetworkReader:
             near=_read_neighbourhoods(own, self.tensors),
             curves=_read_curves(own, self.tensors),
             early=_read_early(table),
+            levels=_read_levels(table),
         )
 
     def _module(self, table: Fields) -> ModuleNetwork:
@@ -308,6 +315,15 @@ def _read_early(table: Fields) -> float:
     if not 0 <= early <= 1:
         raise StorageError("the model file is damaged: 'early' is out of range.")
     return early
+
+
+def _read_levels(table: Fields) -> tuple[float, ...]:
+    if "levels" not in table.names():
+        return ()
+    levels = table.numbers("levels")
+    if not 2 <= len(levels) <= MOST_CODES or max(map(abs, levels)) > _LARGEST_LOG or table.raw("inner") is not None:
+        raise StorageError("the model file is damaged: 'levels' of the causes are out of range.")
+    return levels
 
 
 def _fill(module: nn.Module, names: tuple[str, ...], tensors: Arrays, kind: str) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from neuralsurv.model.likelihood import Likelihood
 from neuralsurv.model.prior import Gamma, GroupedPrior, PointMass
 from neuralsurv.model.quadrature import Rule
+from neuralsurv.posterior.competing import posterior_kind
 from neuralsurv.posterior.diagnostics import Diagnostics
 from neuralsurv.posterior.gaussian import Posterior
 from neuralsurv.solvers.grouped import GroupedSolver
@@ -96,4 +97,5 @@ class LinearisedFit(Protocol):
 def posterior_of(fit: LinearisedFit) -> Posterior:
     """Return the variational posterior of a fit."""
     model = fit.likelihood
-    return Posterior(fit.phi, fit.theta, fit.theta_star, model.network, model.normaliser, model.rho)
+    kind = posterior_kind(model.network)
+    return kind(fit.phi, fit.theta, fit.theta_star, model.network, model.normaliser, model.rho)

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
 from neuralsurv.metrics.curves import Curves, check_grid, check_outcome
-from neuralsurv.metrics.kaplan_meier import event_weights, survivor_weights, training_censoring
+from neuralsurv.metrics.kaplan_meier import KaplanMeierCurve, event_weights, survivor_weights, training_censoring
 
 _SHORTER = "Let the grid end before these events."
 
@@ -79,6 +80,16 @@ def brier_score(
     curves = Curves.read(survival, times, len(outcome))
     grid = check_grid(times)
     censoring = training_censoring(train_time, train_event, train_weight)
+    return squared_errors(outcome, outcome.event, curves, grid, censoring)
+
+
+def squared_errors(
+    outcome: Outcome, hit: np.ndarray, curves: Curves, grid: np.ndarray, censoring: KaplanMeierCurve
+) -> np.ndarray:
+    """Return the Brier score at each time of curves of being free of some of the events, those that are a `hit` (n,).
+
+    A row with another event stays free of these.
+    """
     there = outcome.weight > 0
     survivors = grid < outcome.time[there].max()
     dead = outcome.event & there & (outcome.time <= grid[-1])
@@ -95,7 +106,7 @@ def brier_score(
     for k, t in enumerate(grid):
         curve = curves.table[:, k]
         gone = outcome.time <= t
-        error = np.where(gone, case * curve**2, control[k] * outcome.weight * (1 - curve) ** 2)
+        error = np.where(gone, case, control[k] * outcome.weight) * np.where(gone & hit, curve, 1 - curve) ** 2
         score[k] = error.sum()
     return np.asarray(score / outcome.weight.sum())
 
@@ -152,4 +163,9 @@ def integrated_brier_score(
         weight=weight,
         train_weight=train_weight,
     )
+    return mean_over_times(score, grid)
+
+
+def mean_over_times(score: np.ndarray, grid: np.ndarray) -> float:
+    """Return the mean of a score over the range of the grid, by the trapezoid rule."""
     return float(np.sum(np.diff(grid) * (score[1:] + score[:-1]) / 2) / (grid[-1] - grid[0]))

@@ -269,7 +269,7 @@ def one_calibration(
     if variance not in ("greenwood", "binomial"):
         raise InputError(f"variance={variance!r} is not known; use 'greenwood' or 'binomial'.")
     whole_number("bins", bins, least=2)
-    groups = _risk_groups(chance, bins)
+    groups = risk_groups(chance, bins)
     curves = [survival_curve(outcome.select(rows)) for rows in groups]
     short = [curve for curve in curves if curve.last < at and curve.after(at) > 0]
     if short:
@@ -295,7 +295,7 @@ def one_calibration(
     return OneCalibration(statistic, float(chdtrc(freedom, statistic)), freedom, observed, expected, size)
 
 
-def _risk_groups(chance: np.ndarray, bins: int) -> list[np.ndarray]:
+def risk_groups(chance: np.ndarray, bins: int) -> list[np.ndarray]:
     """Return the rows of each group, from the highest risk to the lowest."""
     order = np.argsort(chance, kind="stable")
     sizes = [len(part) for part in np.array_split(order, bins)]

@@ -72,8 +72,8 @@ def _curve(outcome: Outcome, falls: np.ndarray, *, leaves_first: bool) -> Kaplan
     times, which = np.unique(time[falls], return_inverse=True)
     falling = np.bincount(which, weights=weight[falls], minlength=len(times))
     # Summed apart from the rows that fall, so that the curve reaches exactly 0 when no other row is left.
-    others = _sum_from(time[~falls], weight[~falls], times, include=not leaves_first)
-    others += _sum_from(time[falls], weight[falls], times, include=False) - _sum_from(entry, weight, times, True)
+    others = sum_from(time[~falls], weight[~falls], times, include=not leaves_first)
+    others += sum_from(time[falls], weight[falls], times, include=False) - sum_from(entry, weight, times, True)
     others[others < _ROUNDING * weight.sum()] = 0.0
     at_risk = falling + others
     with np.errstate(divide="ignore"):
@@ -81,7 +81,7 @@ def _curve(outcome: Outcome, falls: np.ndarray, *, leaves_first: bool) -> Kaplan
     return KaplanMeierCurve(times, np.cumprod(1 - falling / at_risk), np.cumsum(terms), float(time.max(initial=0.0)))
 
 
-def _sum_from(moment: np.ndarray, weight: np.ndarray, times: np.ndarray, include: bool) -> np.ndarray:
+def sum_from(moment: np.ndarray, weight: np.ndarray, times: np.ndarray, include: bool) -> np.ndarray:
     """Return the weight of the rows whose moment lies after each of the times, or on it."""
     order = np.argsort(moment, kind="stable")
     upwards = np.concatenate([np.cumsum(weight[order][::-1])[::-1], [0.0]])

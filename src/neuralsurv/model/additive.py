@@ -11,18 +11,24 @@ weight-space mode.
 
 Without a network g is a sum of products of a function of x and a function of t. `terms` lists them in the order of
 their weights; the bias and the weights of the network follow.
+
+With K causes of events there is one g for each. They share these terms, and deviate from them by contrasts between
+causes: deviation k of a term is :math:`\sum_j C_{kj}` times the term with weights of contrast j. See
+:mod:`neuralsurv.model.contrasts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import accumulate, pairwise, starmap
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from neuralsurv.model.contrasts import cause_contrasts
 from neuralsurv.model.covariate_curves import CovariateCurves
 from neuralsurv.model.module_network import ModuleNetwork
 from neuralsurv.model.neighbourhoods import Neighbourhoods
@@ -34,7 +40,7 @@ from neuralsurv.solvers.interface import Description
 from neuralsurv.solvers.rows import LayeredRows, Rows
 
 # The groups of weights whose columns are the same for everybody.
-TIME_GROUPS = ("trend", "bumps")
+TIME_GROUPS = ("trend", "bumps", "time by cause")
 # How many units of the inner network look at a second input.
 _SECOND_INPUT = 0.5
 # What is added to scaled time before the logarithm of the early function, as a share of the shift of the clock.
@@ -44,10 +50,11 @@ _EARLY_SHIFT = 0.2
 class Term(NamedTuple):
     """Neighbouring columns of g: each a feature of x, times one function of time."""
 
-    group: str  # the group of weights with a common scale that they belong to
+    group: str | None  # the group of weights with a common scale that they belong to; None where the scale is known
     feature: str | None  # the block of features of x; None for columns of time alone
     factor: str  # the function of time
     size: int
+    contrast: int | None = None  # the contrast between causes that they are multiplied by; None for what causes share
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,8 @@ class Additive(Network):
         Curved effects of single covariates.
     early : float
         Scaled time before which effects of covariates may differ from later ones; 0 for never.
+    levels : tuple of float
+        The offset of each cause in place of o, where there are several causes; else empty.
     """
 
     covariates: int
@@ -91,6 +100,17 @@ class Additive(Network):
     near: Neighbourhoods | None = None
     curves: CovariateCurves | None = None
     early: float = 0.0
+    levels: tuple[float, ...] = ()
+
+    @property
+    def causes(self) -> int:
+        """Number of causes of events K."""
+        return max(1, len(self.levels))
+
+    @cached_property
+    def contrasts(self) -> Tensor:
+        """C, shape (K, K - 1)."""
+        return cause_contrasts(self.causes)
 
     @property
     def symmetric(self) -> bool:
@@ -104,7 +124,7 @@ class Additive(Network):
         curves = 0 if self.curves is None else self.curves.size
         near = 0 if self.near is None else self.near.size
         early, varying = self.early > 0, self.varying
-        listed = (
+        listed: tuple[Term, ...] = (
             Term("covariates", "covariates", "always", d * self.linear),
             Term("covariates", "covariates", "early", d * (self.linear and early)),
             Term("curves", "curves", "always", curves),
@@ -117,18 +137,33 @@ class Additive(Network):
             Term("changes of neighbourhoods", "neighbourhoods", "clock", near * varying),
             Term("pairs", "pairs", "always", d * (d - 1) // 2 * self.pairs),
         )
+        # By cause what there are few columns of, or where a difference matters most: the level, time, linear effects.
+        by_cause = (
+            Term(None, None, "always", 1),
+            Term("time by cause", None, "trend", 1),
+            Term("time by cause", None, "bumps", len(self.basis.bumps)),
+            Term("covariates by cause", "covariates", "always", d * self.linear),
+            Term("covariates by cause", "covariates", "early", d * (self.linear and early)),
+            Term("covariates by cause", "covariates", "clock", d * varying),
+            Term("curves by cause", "curves", "always", curves),
+        )
+        listed += tuple(term._replace(contrast=j) for term in by_cause for j in range(self.causes - 1))
         return tuple(term for term in listed if term.size)
 
     @cached_property
     def groups(self) -> dict[str, slice]:
-        """Where the weights of each group are, but for the bias, which is in none, and the network."""
+        """Where the weights of each group are, but for the levels, which are in none, and the network."""
         found: dict[str, slice] = {}
-        stop = 0
-        for term in self.terms:
-            start = found[term.group].start if term.group in found else stop
-            stop += term.size
-            found[term.group] = slice(start, stop)
+        for term, place in zip(self.terms, self.places, strict=True):
+            if term.group is not None:
+                start = found[term.group].start if term.group in found else place.start
+                found[term.group] = slice(start, place.stop)
         return found
+
+    @cached_property
+    def places(self) -> tuple[slice, ...]:
+        """Where the weights of each term are."""
+        return tuple(starmap(slice, pairwise(accumulate((term.size for term in self.terms), initial=0))))
 
     @cached_property
     def linear_size(self) -> int:
@@ -148,7 +183,7 @@ class Additive(Network):
 
     def without_covariates(self) -> Additive:
         """Return the part of g that is the same for everybody, as a model of its own."""
-        return Additive(0, self.basis, self.offset, inner=None, origin=self.origin[:0], linear=False)
+        return Additive(0, self.basis, self.offset, None, self.origin[:0], linear=False, levels=self.levels)
 
     @property
     def architecture(self) -> str:
@@ -196,17 +231,71 @@ class Additive(Network):
             found["early"] = torch.log(since / (since + self.early))
         return found
 
+    def functions(self, time: Tensor, cause: Tensor | None = None) -> list[Tensor]:
+        """Return the function of each term at P points, shape (P, 1), of the bumps (P, bumps).
+
+        `cause`, shape (P,), is the cause of each point where there are several.
+        """
+        factors = self.factors(time)
+        return [
+            factors[term.factor]
+            if term.contrast is None or cause is None
+            else factors[term.factor] * self.contrasts[cause, term.contrast, None]
+            for term in self.terms
+        ]
+
+    def offsets(self, time: Tensor, cause: Tensor | None = None) -> Tensor:
+        """Return g at P points where all weights are 0."""
+        if cause is None:
+            return torch.full_like(time, self.offset)
+        return torch.tensor(self.levels, dtype=time.dtype)[cause]
+
+    def cause_of(self, x: Tensor) -> Tensor | None:
+        """Return the cause of each point, the column of x that follows the covariates; None where there is one."""
+        return x[:, self.covariates].long() if self.levels else None
+
     def columns(self, time: Tensor, x: Tensor) -> Tensor:
         """Return the columns of all terms at P points; features of points of a row that follow each other come once."""
         fresh = torch.ones(len(x), dtype=torch.bool)
         fresh[1:] = (x[1:] != x[:-1]).any(1)
-        features, factors = self.features(x[fresh]), self.factors(time)
+        features, functions = self.features(x[fresh]), self.functions(time, self.cause_of(x))
         row = fresh.cumsum(0) - 1
         parts = [
-            factors[term.factor] if term.feature is None else features[term.feature][row] * factors[term.factor]
-            for term in self.terms
+            function if term.feature is None else features[term.feature][row] * function
+            for term, function in zip(self.terms, functions, strict=True)
         ]
         return torch.cat(parts, 1)
+
+    def of_cause(self, cause: int) -> Additive:
+        """Return g of one cause, without contrasts; `weights_of` gives its weights."""
+        return replace(self, offset=self.levels[cause], levels=())
+
+    def weights_of(self, cause: int, theta: Tensor) -> Tensor:
+        """Return the weights of `of_cause`, shape (S, m), from those of all causes, shape (S, M)."""
+        found = theta[:, self.shared_places]
+        for source, target, contrast in self.contrast_places:
+            found[:, source] += self.contrasts[cause, contrast] * theta[:, target]
+        return found
+
+    @cached_property
+    def shared_places(self) -> Tensor:
+        """Where the weights of `of_cause` are among those of all causes, shape (m,)."""
+        own = [place for term, place in zip(self.terms, self.places, strict=True) if term.contrast is None]
+        listed = [torch.arange(place.start, place.stop) for place in own]
+        return torch.cat([*listed, torch.arange(self.linear_size - 1, self.size)])
+
+    @cached_property
+    def contrast_places(self) -> tuple[tuple[slice, slice, int], ...]:
+        """Of each term of a contrast: the weights of `of_cause` that it changes, its own, and its contrast."""
+        alone = self.of_cause(0)
+        places = {(term.feature, term.factor): place for term, place in zip(alone.terms, alone.places, strict=True)}
+        # The level is the bias, which is no term.
+        places[None, "always"] = slice(alone.linear_size - 1, alone.linear_size)
+        return tuple(
+            (places[term.feature, term.factor], place, term.contrast)
+            for term, place in zip(self.terms, self.places, strict=True)
+            if term.contrast is not None
+        )
 
     def _cut(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Cut the weights into those of the columns, the bias and the network's deviation."""
@@ -218,7 +307,7 @@ class Additive(Network):
 
     def _value(self, theta: Tensor, time: Tensor, x: Tensor, columns: Tensor) -> Tensor:
         weights, bias, deviation = self._cut(theta)
-        g = self.offset + bias + columns @ weights
+        g = self.offsets(time, self.cause_of(x)) + bias + columns @ weights
         if self.inner is not None:
             clock = self.basis.clock(time)
             g = g + self.inner.value(self.origin + deviation, clock, x) - self.inner.value(self.origin, clock, x)
@@ -229,10 +318,11 @@ class Additive(Network):
         columns = self.columns(time, x)
         inner = None if self.inner is None else self.inner.bind(self.basis.clock(time), x)
         at_origin = 0.0 if inner is None else inner(self.origin)[0]
+        offset = self.offsets(time, self.cause_of(x))
 
         def evaluate(theta: Tensor) -> tuple[Tensor, Pullback]:
             weights, bias, deviation = self._cut(theta)
-            g = self.offset + bias + columns @ weights
+            g = offset + bias + columns @ weights
             if inner is None:
                 return g, lambda u: torch.cat([columns.T @ u, u.sum()[None]])
             value, back = inner(self.origin + deviation)
@@ -270,6 +360,7 @@ class Additive(Network):
             "varying": self.varying,
             "pairs": self.pairs,
             "early": self.early,
+            **({"levels": list(self.levels)} if self.levels else {}),
             "inner": None if inner is None else inner.values,
             "time": {
                 "shift": basis.shift,

@@ -80,7 +80,11 @@ def restricted_mean(edges: Tensor, cumulative: Tensor) -> Tensor:
         Cumulative hazard at the edges.
     """
     gain = cumulative[..., 1:] - cumulative[..., :-1]
+    return ((edges[1:] - edges[:-1]) * torch.exp(-cumulative[..., :-1]) * mean_survival(gain)).sum(-1)
+
+
+def mean_survival(gain: Tensor) -> Tensor:
+    """Return the mean of survival over a piece relative to its start, (1 − e^(−h)) / h for a hazard that adds h."""
     small = gain < 1e-8
     safe = torch.where(small, torch.ones_like(gain), gain)
-    factor = torch.where(small, 1 - gain / 2, -torch.expm1(-safe) / safe)
-    return ((edges[1:] - edges[:-1]) * torch.exp(-cumulative[..., :-1]) * factor).sum(-1)
+    return torch.where(small, 1 - gain / 2, -torch.expm1(-safe) / safe)

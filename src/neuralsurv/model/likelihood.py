@@ -36,8 +36,8 @@ class Likelihood:
 
     @cached_property
     def point_x(self) -> Tensor:
-        """Covariates of every point, shape (P, d)."""
-        return self.x[self.points.row]
+        """Covariates of every point, shape (P, d), and in a further column the cause where there are several."""
+        return self.points.inputs(self.x)
 
     @cached_property
     def evaluate(self) -> Evaluate:
@@ -58,6 +58,14 @@ class Likelihood:
     def event_count(self) -> float:
         """Weighted number of events."""
         return float(self.event_weight.sum())
+
+    @cached_property
+    def cause_counts(self) -> Tensor:
+        """Weighted number of events of each cause, shape (K,)."""
+        if self.points.cause is None:
+            return self.event_weight.sum()[None]
+        own = self.points.cause[: self.points.events]
+        return torch.bincount(own, self.event_weight, minlength=self.network.causes)
 
     @cached_property
     def _z(self) -> Tensor:

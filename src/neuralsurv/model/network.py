@@ -42,6 +42,11 @@ class Network(ABC):
     clock_panels: ClassVar[int] = 64
 
     @property
+    def causes(self) -> int:
+        """Number of causes of events, whose number is then one more column of x."""
+        return 1
+
+    @property
     @abstractmethod
     def size(self) -> int:
         """Number of weights m."""

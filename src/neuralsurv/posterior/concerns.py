@@ -69,13 +69,14 @@ def concern_fields(concerns: Iterable[Concern]) -> ConcernFields:
     return {"messages": tuple(one.text for one in every), "kinds": tuple(one.kind for one in every)}
 
 
-def few_events(count: float) -> list[Concern]:
-    """Return a concern if the events, of total weight `count`, are few."""
+def few_events(count: float, *, causes: int = 1) -> list[Concern]:
+    """Return a concern if the events, of total weight `count`, are few; with several causes, those of the rarest."""
     if count >= FEW_EVENTS:
         return []
+    of_rarest = " of the rarest cause" if causes > 1 else ""
     text = (
-        f"the training rows hold events of total weight {count:g}; with so few events, curves and bands are little "
-        "more than the prior's."
+        f"the training rows hold events{of_rarest} of total weight {count:g}; with so few events, "
+        "curves and bands are little more than the prior's."
     )
     return [Concern("few events", text)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -50,6 +50,8 @@ class Fitted:
         Whether the covariates had names.
     draw_seed : int
         Seed of the joint draws behind predictions.
+    causes : dict of int or str to int
+        The causes of events with their numbers of training events, the most frequent first; empty with one cause.
     """
 
     posterior: Posterior
@@ -64,10 +66,11 @@ class Fitted:
     roles: dict[str, str]
     named: bool
     draw_seed: int
+    causes: dict[int | str, int] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields: what is computed from them is not pickled."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @cached_property
     def mean_curves(self) -> MeanCurves | None:
@@ -87,6 +90,7 @@ class Fitted:
         roles: dict[str, str],
         named: bool,
         draw_seed: int,
+        causes: dict[int | str, int] | None = None,
     ) -> Fitted:
         """Return the result of a fit to the rows of a survey."""
         times = survey.times.time
@@ -95,4 +99,5 @@ class Fitted:
         quartiles = survey.event_times.quantiles((0.25, 0.5, 0.75))
         counts = {name: getattr(survey, name) for name in ("rows", "events", "truncated", "weighted_events")}
         rows = (encoding, survey.last_time, times, quartiles)
-        return cls(posterior, phi_prior, *rows, np.array(trace), diagnostics, counts, roles, named, draw_seed)
+        own = causes or {}
+        return cls(posterior, phi_prior, *rows, np.array(trace), diagnostics, counts, roles, named, draw_seed, own)

@@ -14,7 +14,7 @@ from neuralsurv.model.linearise import linearise_network
 from neuralsurv.model.network import Network
 from neuralsurv.model.prior import Gamma, PointMass
 from neuralsurv.model.quadrature import GaussLegendre
-from neuralsurv.posterior.on_times import PANEL_NODES, DrawsOnTimes, TimeNodes
+from neuralsurv.posterior.on_times import PANEL_NODES, DrawsOnTimes, OnTimes, TimeNodes
 from neuralsurv.solvers.interface import Description, Gaussian
 from neuralsurv.solvers.rows import row_slices
 
@@ -105,7 +105,7 @@ class Posterior:
             g[:, part] = torch.addmm(linearised.offset[part], draws.theta, rows.take(part).dense().T)
         return g
 
-    def on_times(self, draws: Draws, times: Tensor) -> DrawsOnTimes | None:
+    def on_times(self, draws: Draws, times: Tensor) -> OnTimes | None:
         """Return the draws at the nodes of some times, for people in turn; None unless g is a sum of products."""
         network, normaliser = self.network, self.normaliser
         if not isinstance(network, Additive) or network.inner is not None or not isinstance(normaliser, Constant):

@@ -151,7 +151,7 @@ def mean_curves(posterior: Posterior) -> MeanCurves | None:
     network, normaliser = posterior.network, posterior.normaliser
     if not isinstance(network, Additive) or not isinstance(normaliser, Constant) or network.inner is not None:
         return None
-    if posterior.rho != 1 or len(posterior.modes) > 1 or network.size > _MOST_WEIGHTS:
+    if posterior.rho != 1 or len(posterior.modes) > 1 or network.size > _MOST_WEIGHTS or network.causes > 1:
         return None
     exact = posterior.theta.covariance()
     if exact is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -53,6 +53,20 @@ class TimeNodes:
         sums[:, 0] = 0.0
         torch.cumsum(first, 1, out=sums[:, 1:])
         return sums[:, self.which]
+
+
+class OnTimes(Protocol):
+    """Draws at the nodes of some times, in a form that is quick for many people in turn."""
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers it holds, about."""
+
+    def of_people(self, theta: Tensor, x: Tensor) -> Tensor:
+        """Return what n people multiply the functions of time by, for S weight vectors, shape (S, n, F)."""
+
+    def cumulative_hazard(self, of_people: Tensor) -> Tensor:
+        """Return the cumulative hazard, shape (S, n, T), of people with these parts of g, shape (S, n, F)."""
 
 
 @dataclass(frozen=True)

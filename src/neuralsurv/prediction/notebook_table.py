@@ -66,4 +66,6 @@ def _cell(mean: float, lower: float, upper: float) -> str:
 
 
 def _label(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_label, value))
     return f"{value:g}" if np.issubdtype(type(value), np.number) else str(value)

@@ -36,6 +36,8 @@ def plot_prediction(
 ) -> Any:
     """Draw the median of every person with its band; dashed beyond the training range."""
     people = len(prediction.index)
+    if prediction.columns is not None and "cause" in prediction.columns.names:
+        raise InputError("a prediction for several causes is not drawn as one curve; give cause=… when predicting.")
     if people > _MOST_CURVES:
         raise InputError(f"{people} curves in one picture cannot be read; choose at most {_MOST_CURVES} rows of X.")
     names = [str(name) for name in (prediction.index if labels is None else labels)]
@@ -72,6 +74,34 @@ def plot_prediction(
     target.margins(x=0)
     if len(names) > 1 or labels is not None:
         target.legend(frameon=False)
+    return target
+
+
+def plot_stacked(prediction: Prediction, *, level: float = 0.9, ax: Any = None) -> Any:
+    """Draw the cumulative incidences of one person on top of each other, with the interval of each sum as lines."""
+    if len(prediction.index) != 1:
+        raise InputError(
+            f"X has {counted(len(prediction.index), 'row')}; stacked incidences are drawn for one person. "
+            "Draw one picture for each, with ax=…."
+        )
+    target, columns = axes(ax), prediction.columns
+    assert columns is not None
+    times, causes = columns.unique("time").to_numpy(), columns.unique("cause")
+    draws = prediction.draws[:, 0].reshape(prediction.count, len(causes), len(times))
+    order = np.argsort(times, kind="stable")
+    times, draws = times[order], draws[..., order]
+    sums = draws.cumsum(1)
+    middle = draws.mean(0)
+    colours = [COLOURS[k % len(COLOURS)] for k in range(len(causes))]
+    target.stackplot(times, middle, colors=colours, labels=[str(cause) for cause in causes], alpha=0.55, linewidth=0)
+    for k, colour in enumerate(colours):
+        for end in np.quantile(sums[:, k], [(1 - level) / 2, (1 + level) / 2], axis=0):
+            target.plot(times, end, color=colour, linestyle=":", linewidth=1)
+    target.set_ylim(0, 1)
+    target.margins(x=0)
+    target.set_xlabel("time")
+    target.set_ylabel("cumulative incidence")
+    target.legend(frameon=False, loc="upper left")
     return target
 
 

@@ -232,9 +232,9 @@ class Prediction:
         if not frame["unreached"].any():
             frame = frame.drop(columns="unreached")
         if self.columns is not None:
-            frame.insert(
-                0, _name(self.columns, "time"), self.columns.take(np.tile(np.arange(self._width), len(self.index)))
-            )
+            each = np.tile(np.arange(self._width), len(self.index))
+            for place, labels in enumerate(_levels(self.columns)):
+                frame.insert(place, _name(labels, "time"), labels.take(each))
         frame.insert(0, _name(self.index, "person"), self.index.to_flat_index().take(people))
         frame["extrapolated"] = np.tile(self.extrapolated, len(self.index))
         if self.filled:
@@ -319,6 +319,11 @@ def _ends(level: float) -> tuple[float, float]:
     """Return the probabilities at the ends of the interval of a level."""
     check_level(level)
     return float((1 - level) / 2), float((1 + level) / 2)
+
+
+def _levels(index: pd.Index) -> list[pd.Index]:
+    """Return the levels of the columns: cause and time of a prediction for several causes, else time alone."""
+    return [index.get_level_values(number) for number in range(index.nlevels)]
 
 
 def _name(index: pd.Index, default: str) -> Any:

@@ -22,7 +22,7 @@ from neuralsurv.model.functionals import invert, level_at, restricted_mean
 from neuralsurv.names import counted
 from neuralsurv.posterior.fitted import Fitted
 from neuralsurv.posterior.gaussian import Draws, Posterior, people_blocks
-from neuralsurv.posterior.on_times import DrawsOnTimes
+from neuralsurv.posterior.on_times import OnTimes
 from neuralsurv.prediction.missing_values import over_imputations, union, union_by_person
 from neuralsurv.prediction.prediction import Prediction
 from neuralsurv.progress import bar
@@ -292,11 +292,7 @@ class Predictor:
         """Difference a − b of survival at times, or of the restricted mean up to a horizon, from the same draws."""
         if (times is None) == (horizon is None):
             raise InputError("give either times (difference of survival) or horizon (difference of restricted means).")
-        a, b = as_frame(X_a), as_frame(X_b)
-        if len(b) not in (1, len(a)):
-            raise InputError(
-                f"X_a has {counted(len(a), 'row')} and X_b {len(b)}; give as many, or a single row in X_b."
-            )
+        check_pairs(X_a, X_b)
         x_b = self.encode(X_b)
 
         def other(part: slice) -> Tensor:
@@ -361,7 +357,7 @@ class Predictor:
         parts = over_imputations(self.encoding, draws, x, lambda own, rows, _: shared.of_people(own.theta, rows))
         return shared.cumulative_hazard(parts)
 
-    def on_times(self, draws: Draws, scaled: Tensor) -> DrawsOnTimes | None:
+    def on_times(self, draws: Draws, scaled: Tensor) -> OnTimes | None:
         """Return what the cumulative hazards of all people at these times share, where they share something."""
         return self.posterior.on_times(draws, scaled)
 
@@ -404,6 +400,13 @@ def check_given(given: Any) -> float:
     if not 0 <= alive < np.inf:
         raise InputError(f"given={given!r} must be one finite time of at least 0, the same for everybody.")
     return alive
+
+
+def check_pairs(X_a: Any, X_b: Any) -> None:
+    """Refuse two tables that cannot be compared row by row."""
+    a, b = len(as_frame(X_a)), len(as_frame(X_b))
+    if b not in (1, a):
+        raise InputError(f"X_a has {counted(a, 'row')} and X_b {b}; give as many, or a single row in X_b.")
 
 
 def check_horizon(horizon: Any) -> float:

@@ -11,6 +11,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from neuralsurv.arguments import check_level
+from neuralsurv.data.cause_values import require_one_cause
 from neuralsurv.data.columns import Column
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.errors import InputError
@@ -139,6 +140,7 @@ def build(
     drawn. Of more rows than `most_rows`, predictions are made for some, taken at random. `advance` is called with the
     number of finished steps, of five, and a few words.
     """
+    require_one_cause(model.causes_, "the report")
     check_level(level)
     if not outcome.event.any():
         raise InputError(f"none of the {len(outcome)} rows has an event; there is nothing to compare the model with.")

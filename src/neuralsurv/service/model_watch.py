@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from neuralsurv.data.cause_values import require_one_cause
 from neuralsurv.errors import NeuralSurvError, StorageError
 from neuralsurv.estimator.base import SurvivalEstimator
 from neuralsurv.estimator.model_file import load
@@ -106,6 +107,7 @@ class ModelWatch:
 
 
 def _ready(model: SurvivalEstimator, fingerprint: str) -> ReadyModel:
+    require_one_cause(model.causes_, "the service")
     model.set_params(verbose=False)
     predictor = WarmPredictor.of(model._predictor())
     ready = ReadyModel(model, predictor, covariates_of(model.encoding_), fingerprint, datetime.now(UTC))

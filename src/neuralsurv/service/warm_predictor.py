@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.posterior.gaussian import Draws
-from neuralsurv.posterior.on_times import DrawsOnTimes
+from neuralsurv.posterior.on_times import OnTimes
 from neuralsurv.prediction.predictor import Predictor
 
 # Draws are kept between requests up to this many numbers (512 MiB): drawing again is most of a small prediction.
@@ -31,10 +31,10 @@ class TimesAskedFor:
 
     def __init__(self, most: int = _HOLD_ON_TIMES) -> None:
         self._most = most
-        self._kept: OrderedDict[bytes, DrawsOnTimes] = OrderedDict()
+        self._kept: OrderedDict[bytes, OnTimes] = OrderedDict()
         self._lock = Lock()
 
-    def at(self, scaled: Tensor, make: Callable[[], DrawsOnTimes | None]) -> DrawsOnTimes | None:
+    def at(self, scaled: Tensor, make: Callable[[], OnTimes | None]) -> OnTimes | None:
         """Return those of some times, made if they are not there."""
         key = scaled.numpy().tobytes()
         with self._lock:
@@ -87,7 +87,7 @@ class WarmPredictor(Predictor):
         """Return the places of people."""
         return pd.RangeIndex(len(X))
 
-    def on_times(self, draws: Draws, scaled: Tensor) -> DrawsOnTimes | None:
+    def on_times(self, draws: Draws, scaled: Tensor) -> OnTimes | None:
         """Return what the cumulative hazards of all people at these times share, kept if the draws are."""
         if draws is not self.cached_draws:
             return super().on_times(draws, scaled)

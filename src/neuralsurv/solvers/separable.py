@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, combinations_with_replacement, pairwise
-from typing import ClassVar
+from typing import ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -75,6 +75,56 @@ class PointFunctions:
         return total
 
 
+class SeparableRows(Protocol):
+    """Columns that are features of a table's rows times functions of time: of one kind of point, or of several."""
+
+    @property
+    def blocks(self) -> tuple[Tensor, ...]:
+        """Features of the rows of the table, each of shape (N, size)."""
+
+    @property
+    def time(self) -> Tensor:
+        """Columns of time alone, shape (P, c)."""
+
+    @property
+    def of_time(self) -> Tensor:
+        """Which columns are of time alone, shape (r,)."""
+
+    @property
+    def size(self) -> int:
+        """Number of columns r."""
+
+    def scaled(self, columns: Tensor) -> Self:
+        """Return the columns, each times a number, shape (r,)."""
+
+    def chosen(self, which: Tensor) -> Self:
+        """Return some of the columns, by a mask of shape (r,) that holds all of those of time alone."""
+
+    def gram(self, weight: Tensor) -> Tensor:
+        """Return Jᵀ diag(weight) J, shape (r, r), of which only the lower triangle is sure to be there."""
+
+    def gram_diagonal(self, weight: Tensor) -> Tensor:
+        """Return the diagonal of Jᵀ diag(weight) J, shape (r,)."""
+
+    def squared_norms(self, scale: Tensor) -> Tensor:
+        """Return the diagonal of J diag(scale) Jᵀ, shape (P,)."""
+
+    def times(self, vector: Tensor) -> Tensor:
+        """Return J·vector, shape (P,)."""
+
+    def times_each(self, vectors: Tensor) -> Tensor:
+        """Return J·V for the columns of V (r, Q), shape (P, Q)."""
+
+    def transposed_times(self, values: Tensor) -> Tensor:
+        """Return Jᵀ·values, shape (r,)."""
+
+    def variances(self, covariance: Tensor) -> Tensor:
+        """Return the diagonal of J·covariance·Jᵀ, shape (P,)."""
+
+    def variances_by_factor(self, factor: Tensor) -> Tensor:
+        """Return the same for the covariance (L Lᵀ)⁻¹ of a lower triangular L."""
+
+
 @dataclass(frozen=True)
 class Separable:
     """The columns of the points of a table, sorted by their function of time."""
@@ -115,6 +165,11 @@ class Separable:
         """Number of columns before those of time alone."""
         return sum(block.shape[1] for block in self.blocks)
 
+    @property
+    def of_time(self) -> Tensor:
+        """Which columns are of time alone, shape (r,)."""
+        return torch.arange(self.size) >= self.first
+
     @cached_property
     def _squares(self) -> tuple[Tensor, ...]:
         return tuple(block.square() for block in self.blocks)
@@ -125,7 +180,7 @@ class Separable:
         return Separable(self.functions, blocks, self.time_scale * columns[self.first :])
 
     def chosen(self, which: Tensor) -> Separable:
-        """Return some of the columns of the blocks, by a mask of shape (r,), and those of time alone."""
+        """Return some of the columns, by a mask of shape (r,) that holds all of those of time alone."""
         blocks = tuple(block.T[which[place]].T for block, place in zip(self.blocks, self.places, strict=True))
         return Separable(self.functions, blocks, self.time_scale)
 
@@ -257,7 +312,7 @@ class SeparableSolver:
 
     precision: Tensor  # diagonal of the prior precision, shape (m,)
     basis: Tensor  # orthonormal directions of the whitened weights, shape (m, r)
-    unscaled: Separable  # the rows at scale 1
+    unscaled: SeparableRows  # the rows at scale 1
     columns: Tensor  # the scale of each of their columns, shape (r,)
     remainder: Tensor  # prior variance of each point across the basis, shape (P,)
 
@@ -267,7 +322,7 @@ class SeparableSolver:
         return self.basis.shape[1]
 
     @cached_property
-    def rows(self) -> Separable:
+    def rows(self) -> SeparableRows:
         """The rows at these scales."""
         return self.unscaled.scaled(self.columns)
 
@@ -312,7 +367,7 @@ class SeparableSolver:
         kept = torch.ones(self.rank, dtype=torch.bool)
         kept[order[ordered.cumsum(0) <= tolerance]] = False
         # Those of time alone are few.
-        kept[self.unscaled.first :] = True
+        kept |= self.unscaled.of_time
         remainder = self.remainder + self.unscaled.squared_norms(squares * ~kept)
         rows = self.unscaled.chosen(kept).scaled(self.columns[kept])
         return ThinnedSolver(self, kept.nonzero().squeeze(1), rows, remainder)
@@ -327,7 +382,7 @@ class ThinnedSolver:
 
     whole: SeparableSolver
     kept: Tensor  # the directions with a covariance, shape (k,)
-    rows: Separable  # in these
+    rows: SeparableRows  # in these
     remainder: Tensor  # prior variance of each point across these, shape (P,)
 
     @property
@@ -357,7 +412,7 @@ class ThinnedSolver:
         return self.whole.moments(gaussian)
 
 
-def _factorised(rows: Separable, curvature: Tensor) -> tuple[Tensor, Tensor]:
+def _factorised(rows: SeparableRows, curvature: Tensor) -> tuple[Tensor, Tensor]:
     """Return the Cholesky factor of the precision of z, and the variances of all points, shape (P,)."""
     matrix = rows.gram(curvature)
     matrix.diagonal().add_(1.0)
@@ -374,7 +429,7 @@ class SeparableScales:
 
     unit: Tensor  # prior precisions at scale 1, shape (m,)
     basis: Tensor  # orthonormal directions, each within the weights of one term, shape (m, r)
-    rows: Separable
+    rows: SeparableRows
     owner: Tensor  # a weight of the group that each direction belongs to, shape (r,)
     cut: tuple[tuple[int, Tensor], ...]  # of each reduced term a weight, and the variance across its directions (P,)
     name: ClassVar[str] = "separable"

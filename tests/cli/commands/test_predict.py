@@ -173,7 +173,7 @@ def test_an_input_is_never_replaced(files):
         (("--quantity", "survivl"), "there is no quantity 'survivl' (--quantity); did you mean 'survival'?"),
         (("--quantity", "median", "--times", "1"), "--quantity median does not take --times."),
         (("--quantity", "median", "--given", "1"), "--given goes with --quantity survival only."),
-        (("--times", "1", "--horizon", "1"), "--horizon goes with --quantity rmst only."),
+        (("--times", "1", "--horizon", "1"), "--horizon goes with --quantity rmst or rmtl only."),
         (("--times", "1", "--level", "2"), "level=2.0 must lie strictly between 0 and 1"),
         (("--times", "1", "--id", "nmae"), "there is no column 'nmae' (--id); did you mean 'name'?"),
         (("--times", "1", "--out", "x.xlsx"), "the kind of 'x.xlsx' is not known by its name"),

@@ -92,6 +92,13 @@ def test_where_there_is_nothing_to_compare_there_is_none(rows, settings):
 def test_only_time_is_left_of_the_model():
     network = fit(ROWS, replace(PLACED, average=False)).likelihood.network
     left = network.without_covariates()
-    assert tuple(left.groups) == TIME_GROUPS
+    assert tuple(left.groups) == TIME_GROUPS[:2] == ("trend", "bumps")
     assert left.basis is network.basis
     assert left.offset == network.offset
+
+
+def test_with_several_causes_their_levels_and_times_are_left():
+    network = replace(fit(ROWS, replace(PLACED, average=False)).likelihood.network, levels=(-4.0, -5.0))
+    left = network.without_covariates()
+    assert left.levels == network.levels
+    assert tuple(left.groups) == TIME_GROUPS

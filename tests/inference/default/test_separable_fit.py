@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ CASES = {
     "without curves": (25, 3, {"curves": False}),
     "no covariates": (25, 0, {}),
     "no bumps": (25, 2, {"bumps": 0}),
+    "two causes": (25, 2, {"causes": 2}),
+    "three causes": (30, 2, {"causes": 3}),
 }
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -36,7 +39,10 @@ def evidences(case: tuple[int, int, dict[str, object]], **options: float) -> tup
     """The evidence of one network, by the separable solver and by dense rows that are all kept."""
     count, covariates, changes = case
     rows = simulated(count, covariates=covariates, entry=True, weight=True, seed=4)
-    settings = changed(SETTINGS, **changes, **options)
+    causes = changes.get("causes")
+    if causes:
+        rows = replace(rows, cause=torch.arange(count) % causes * rows.event)
+    settings = changed(SETTINGS, **{name: value for name, value in changes.items() if name != "causes"}, **options)
     network = place_units(rows, settings)
     prior = build_prior(network, settings)
     likelihood = _likelihood(rows, network, settings)
@@ -289,3 +295,15 @@ def test_effects_that_fade_are_told_from_effects_that_last():
     assert abs(late) < 0.3
     assert always == pytest.approx(0.8, abs=0.35)
     assert still == pytest.approx(0.8, abs=0.35)
+
+
+def test_a_single_cause_is_the_fit_without_causes():
+    rng = np.random.default_rng(5)
+    time, event, x = rng.exponential(size=60), rng.random(60) < 0.7, rng.normal(size=(60, 2))
+    plain = Cohort.of(time / time.max(), event, np.zeros(60), np.ones(60), x)
+    fits = [
+        fit_default(cohort, DefaultSettings(average=False), seed=0)
+        for cohort in (plain, replace(plain, cause=torch.zeros(60, dtype=torch.long)))
+    ]
+    assert fits[0].trace == fits[1].trace
+    assert torch.equal(fits[0].best_theta.mean, fits[1].best_theta.mean)

@@ -27,7 +27,7 @@ def run(given: Config, out: Path, write_config: Path | None, *, force: bool, mes
     """Fit a model to a table and save it at `out`, and the settings of the run at `write_config`."""
     inputs = (given.data.file,)
     with reserved(out, force=force, inputs=inputs), reserved(write_config, force=force, inputs=inputs):
-        cohort = usable_cohort(read_survival_table(given.data), messages)
+        cohort = usable_cohort(read_survival_table(given.data, several=True), messages)
         cohort.outcome().check_fittable()
         # Imported late: the estimator takes seconds that a mistake in the table should not cost.
         from neuralsurv.cli.modelling import fit_estimator, make_estimator, warn_of_large_file
@@ -84,6 +84,7 @@ def _show(
         config=None if config is None else str(config),
         rows=model.training_["rows"],
         events=model.training_["events"],
+        causes=dict(model.fitted_.causes),
         roles=cohort.roles,
         columns=[
             {**asdict(column), "missing": int(cohort.covariates[column.name].isna().sum())}

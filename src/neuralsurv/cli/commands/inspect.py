@@ -35,6 +35,7 @@ def run(path: Path, *, messages: Messages) -> None:
         columns=[asdict(column) for column in model.encoding_.columns],
         roles=model.columns_,
         training=model.training_,
+        causes=dict(model.fitted_.causes),
         last_training_time=model.time_scale_,
         parameters=model.get_params(),
         diagnostics=asdict(model.diagnostics_),

@@ -19,18 +19,22 @@ from neuralsurv.cli.output_files import csv_text, file_size, replacing, reserved
 from neuralsurv.cli.tables.covariate_checks import code_warnings, refuse_decimal_commas, text_categories
 from neuralsurv.cli.tables.survival_table import labels, settings_of_model
 from neuralsurv.cli.tables.table_input import is_text_file, read_table, table_kind
+from neuralsurv.data.cause_values import cause_number
 from neuralsurv.data.columns import Column
 from neuralsurv.errors import InputError
 from neuralsurv.files.format import Fields, read_header
-from neuralsurv.files.stored_columns import stored_columns, stored_roles
+from neuralsurv.files.stored_columns import stored_causes, stored_columns, stored_roles
 from neuralsurv.names import check_known, counted, printable
 
 if TYPE_CHECKING:
     from neuralsurv.estimator.base import SurvivalEstimator
     from neuralsurv.prediction.prediction import Prediction
 
-QUANTITIES = ("survival", "hazard", "cumulative-hazard", "median", "quantile", "event-time", "rmst", "path")
-_ALONG_TIMES = ("survival", "hazard", "cumulative-hazard", "path")
+QUANTITIES = ("survival", "hazard", "cumulative-hazard", "median", "quantile", "event-time", "rmst", "path",
+              "incidence", "rmtl")  # fmt: skip
+_ALONG_TIMES = ("survival", "hazard", "cumulative-hazard", "path", "incidence")
+_OF_CAUSES = ("incidence", "rmtl")
+_BY_CAUSE = (*_OF_CAUSES, "hazard", "cumulative-hazard")
 _MOST_TIMES = 100_000
 # Points of a curve in a picture for which no times were given.
 _TIMES_OF_A_PICTURE = 101
@@ -55,6 +59,8 @@ def run(
     check_known(options.quantity, QUANTITIES, what="quantity", where="--quantity")
     times = parse_times(options.times) if options.times is not None else None
     _check(options, times)
+    if picture is not None and options.quantity in _OF_CAUSES and options.cause is None:
+        raise InputError(f"a picture of {options.quantity} shows one cause; say which with --cause.")
     if picture is not None and picture.suffix.lower() not in _KINDS:
         raise InputError(f"--picture {picture.name!r} must end with {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.")
     inputs = (path, data)
@@ -63,6 +69,8 @@ def run(
             table_kind(out)
         header = Fields(read_header(path), "header")
         columns, roles = stored_columns(header), stored_roles(header)
+        if options.cause is not None:
+            cause_number(options.cause, list(stored_causes(header)))
         frame = _labelled(_read(columns, roles, data, table, messages), roles, table.id)
         # Imported late: the model takes seconds that a mistake in the table should not cost.
         from neuralsurv.cli.modelling import open_model
@@ -185,8 +193,10 @@ def _check(options: PredictOptions, times: np.ndarray | None) -> None:
         raise InputError(f"--quantity {options.quantity} does not take --times.")
     if options.given is not None and options.quantity != "survival":
         raise InputError("--given goes with --quantity survival only.")
-    if options.horizon is not None and options.quantity != "rmst":
-        raise InputError("--horizon goes with --quantity rmst only.")
+    if options.horizon is not None and options.quantity not in ("rmst", "rmtl"):
+        raise InputError("--horizon goes with --quantity rmst or rmtl only.")
+    if options.cause is not None and options.quantity not in _BY_CAUSE:
+        raise InputError(f"--cause goes with --quantity {', '.join(_BY_CAUSE[:-1])} or {_BY_CAUSE[-1]} only.")
 
 
 def _predict(
@@ -194,13 +204,17 @@ def _predict(
 ) -> Prediction:
     if options.given is not None:
         return model.predict_conditional_survival(frame, times, options.given)
-    name = {"path": "survival_path"}.get(options.quantity, options.quantity.replace("-", "_"))
+    names = {"path": "survival_path", "incidence": "cumulative_incidence"}
+    name = names.get(options.quantity, options.quantity.replace("-", "_"))
+    horizon = model.time_scale_ if options.horizon is None else options.horizon
     more: dict[str, tuple[Any, ...]] = {
         "quantile": (options.share,),
-        "rmst": (model.time_scale_ if options.horizon is None else options.horizon,),
+        "rmst": (horizon,),
+        "rmtl": (horizon,),
         **{along: (times,) for along in _ALONG_TIMES},
     }
-    found: Prediction = getattr(model, f"predict_{name}")(frame, *more.get(options.quantity, ()))
+    by_cause = {"cause": options.cause} if options.quantity in _BY_CAUSE else {}
+    found: Prediction = getattr(model, f"predict_{name}")(frame, *more.get(options.quantity, ()), **by_cause)
     return found
 
 

@@ -13,9 +13,10 @@ from neuralsurv.cli.options import DataSettings, ReportArguments
 from neuralsurv.cli.output_files import file_size, reserved, write_text
 from neuralsurv.cli.tables.covariate_checks import code_warnings, text_categories
 from neuralsurv.cli.tables.survival_table import SurvivalTable, labels, read_survival_table, settings_of_model
+from neuralsurv.data.cause_values import require_one_cause
 from neuralsurv.errors import InputError
 from neuralsurv.files.format import Fields, read_header
-from neuralsurv.files.stored_columns import stored_columns, stored_roles
+from neuralsurv.files.stored_columns import stored_causes, stored_columns, stored_roles
 from neuralsurv.names import check_known
 from neuralsurv.progress import bar
 
@@ -31,6 +32,7 @@ def run(
     people = _rows(arguments.people)
     with reserved(out, force=force, inputs=(path, table.file)):
         header = Fields(read_header(path), "header")
+        require_one_cause(stored_causes(header), "the report")
         columns = stored_columns(header)
         file = table.file.name if table.file else ""
         if table.time is None and table.start_date is None:

@@ -18,6 +18,7 @@ from neuralsurv.cli.options import UNITS, DataSettings
 from neuralsurv.cli.tables.covariate_checks import refuse_decimal_commas, row_number_columns
 from neuralsurv.cli.tables.roles import DATE_ROLES, ROLES, check_file, option_name, outcome_columns
 from neuralsurv.cli.tables.table_input import is_text_file, read_table
+from neuralsurv.data.cause_values import CauseColumn, read_causes
 from neuralsurv.data.comma_numbers import decimal_comma
 from neuralsurv.data.outcome import Outcome
 from neuralsurv.data.outcome_advice import half_step, is_word, likely_events, plain_form
@@ -67,7 +68,7 @@ class SurvivalTable:
         given = {role: self.frame[self.roles[role]] if role in self.roles else None for role in ROLES}
         return Outcome.from_arrays(
             given["time"], given["event"], given["entry"], given["weight"],
-            names=[self.roles.get(role, role) for role in ROLES[:4]],
+            names=[self.roles.get(role, role) for role in ROLES[:4]], several=True,
         )  # fmt: skip
 
     @property
@@ -76,8 +77,12 @@ class SurvivalTable:
         return self.frame[self.roles["id"]].to_numpy() if "id" in self.roles else None
 
 
-def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) -> SurvivalTable:
+def read_survival_table(
+    settings: DataSettings, needed: Collection[str] = (), *, several: bool = False
+) -> SurvivalTable:
     """Read a table and prepare its outcome; the covariates are as they are in the file.
+
+    With `several`, an event column may name several causes where no value is said to mean the event.
 
     Columns are checked before anything else, so that a typo is found at once. Of the covariates only the `needed` ones
     of a fitted model are checked, or all if there are none.
@@ -97,7 +102,11 @@ def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) ->
     if settings.start_date is not None:
         frame, roles = _with_durations(frame, settings, roles, notes)
     words = labels(frame[event])
-    frame[event] = event_flags(frame[event], settings.event_values)
+    causes = several_causes(words) if several and not settings.event_values else None
+    if causes is None:
+        frame[event] = event_flags(frame[event], settings.event_values)
+    else:
+        frame[event] = words.where(~is_blank(words), None)
     for name in settings.categorical:
         if name in frame:
             frame[name] = labels(frame[name])
@@ -116,7 +125,7 @@ def read_survival_table(settings: DataSettings, needed: Collection[str] = ()) ->
     dates = settings.start_date is not None
     frame, note = without_zero_times(frame, roles["time"], settings.zero_times, dates=dates)
     notes += [note] if note else []
-    read_as = event_note(words[frame.index], frame[event])
+    read_as = event_note(words[frame.index], frame[event], causes)
     return SurvivalTable(frame.reset_index(drop=True), roles, tuple(notes), read_as, settings)
 
 
@@ -218,7 +227,7 @@ def event_flags(values: pd.Series, chosen: tuple[str, ...]) -> pd.Series:
     """
     text = labels(values)
     # A cell of spaces or tabs is as empty as one of nothing.
-    blank = text.map(lambda value: isinstance(value, str) and not value.strip()).astype(bool)
+    blank = is_blank(text)
     values, text = (column.mask(blank) if blank.any() else column for column in (values, text))
     counts = text.value_counts()
     if not chosen:
@@ -234,12 +243,27 @@ def event_flags(values: pd.Series, chosen: tuple[str, ...]) -> pd.Series:
     return text.isin(chosen).astype(float).where(text.notna(), np.nan)
 
 
-def event_note(text: pd.Series, flags: pd.Series) -> str:
-    """Return a sentence on how :func:`event_flags` has read each value of the event column, given as text."""
-    event = flags.astype(float) == 1
+def is_blank(text: pd.Series) -> pd.Series:
+    """Return where a column of text has no more than spaces."""
+    return text.map(lambda value: isinstance(value, str) and not value.strip()).astype(bool)
+
+
+def several_causes(text: pd.Series) -> CauseColumn | None:
+    """Return how an event column of text, with gaps, is read if it names several causes; else None."""
+    given = text[text.notna() & ~is_blank(text)]
+    try:
+        return read_causes(given.to_numpy(dtype=object), str(text.name)) if len(given) else None
+    except InputError:
+        # Unclear columns are refused with what to type.
+        return None
+
+
+def event_note(text: pd.Series, flags: pd.Series, causes: CauseColumn | None = None) -> str:
+    """Return a sentence on how each value of the event column, given as text, was read."""
+    event = flags.astype(float) == 1 if causes is None else text != causes.censoring
     parts = [
         f"{_listed(text[rows].value_counts())} → {meaning}"
-        for rows, meaning in ((event, "event"), (~event, "censored"))
+        for rows, meaning in ((event, "event" if causes is None else "causes of events"), (~event, "censored"))
         if rows.any()
     ]
     return f"{text.name}: {'; '.join(parts)}."

@@ -90,7 +90,7 @@ def target_of(fit: LinearisedFit, cohort: Cohort, project: Callable[[Rows], Tens
 
 def _finer_likelihood(fit: LinearisedFit, cohort: Cohort) -> Likelihood:
     model = fit.likelihood
-    points = build_points(cohort, fit.rule(NODES), model.rho)
+    points = build_points(cohort, fit.rule(NODES), model.rho, model.network.causes)
     return replace(model, points=points, x=cohort.x)
 
 
@@ -110,7 +110,8 @@ def check_posterior(fit: LinearisedFit, cohort: Cohort, seed: int) -> dict[str, 
     Returns ``k_hat``, the shape of the tail of the weights, and ``effective``, the share of the draws that they are
     worth; nothing where that would be slow: for more than 1,000 rows, and for very large networks.
     """
-    theta, rows = fit.best_theta, len(cohort)
+    # Rows of several causes have as many nodes for each.
+    theta, rows = fit.best_theta, len(cohort) * fit.likelihood.network.causes
     if rows > _MOST_ROWS or rows * NODES * len(theta.mean) > BLOCK_NUMBERS:
         return {}
     form = theta.dense_form()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from neuralsurv.data.cohort import Cohort
+from neuralsurv.inference.default.cause_columns import cause_scales, separable_terms
 from neuralsurv.inference.default.curve_choice import UNITS
 from neuralsurv.inference.default.expectations import NODES
 from neuralsurv.inference.default.footprint import require_default
@@ -49,7 +50,7 @@ from neuralsurv.solvers.gaussian_mixture import MixtureGaussian
 from neuralsurv.solvers.grouped import GroupedSolver, grouped_solver
 from neuralsurv.solvers.interface import Gaussian, SolvedGaussian
 from neuralsurv.solvers.rows import DenseRows, LayeredRows, Products, Rows
-from neuralsurv.solvers.separable import SeparableScales, SeparableTerm, separable_scales
+from neuralsurv.solvers.separable import SeparableScales, separable_scales
 
 # Information of the products, and of the network, that may be given up at scale 1, in nats, and the most directions of
 # each that are kept.
@@ -157,7 +158,7 @@ class DefaultFit:
         if network.inner is not None:
             return None
         scales = _separable(network, likelihood, self.prior.unit)
-        offset = torch.full_like(likelihood.points.time, network.offset)
+        offset = network.offsets(likelihood.points.time, likelihood.points.cause)
         return offset, scales.at(self.prior.multipliers(self.top.log_scales)).rows
 
     def diagnose(self) -> Diagnostics:
@@ -168,7 +169,7 @@ class DefaultFit:
         crowded = float(exposure @ (share_of_ceiling > CEILING_SHARE).double() / exposure.sum())
         concerns = [
             *self._about_search(),
-            *few_events(self.likelihood.event_count),
+            *few_events(float(self.likelihood.cause_counts.min()), causes=self.likelihood.network.causes),
             *near_ceiling(crowded),
             *_about_directions(self.solver, self.likelihood.network),
         ]
@@ -361,7 +362,7 @@ def _average(
 
 def _likelihood(cohort: Cohort, network: Additive, settings: DefaultSettings) -> AdditiveLikelihood:
     rule = ShiftedLog(settings.quadrature_points, network.basis.shift)
-    points = build_points(cohort, rule, 1.0)
+    points = build_points(cohort, rule, 1.0, network.causes)
     return AdditiveLikelihood(points, cohort.x, network, Constant(1 / settings.headroom), 1.0)
 
 
@@ -388,7 +389,7 @@ def _evidence(
     if network.inner is None:
         with threads_for(len(likelihood.x) * network.size):
             solver = _separable(network, likelihood, prior.unit)
-        offset = torch.full_like(points.time, network.offset)
+        offset = network.offsets(points.time, points.cause)
     else:
         with threads_for(len(points) * network.size):
             lead, tail = network.rows_by_part(theta_star, points.time, likelihood.point_x)
@@ -413,13 +414,7 @@ def _evidence(
 
 
 def _separable(network: Additive, likelihood: Likelihood, unit: Tensor) -> SeparableScales:
-    points = likelihood.points
-    features, factors = network.features(likelihood.x), network.factors(points.time)
-    terms = [
-        SeparableTerm(None, factors[term.factor])
-        if term.feature is None
-        else SeparableTerm(features[term.feature], factors[term.factor].squeeze(1))
-        for term in network.terms
-    ]
-    bias = SeparableTerm(None, torch.ones_like(points.time)[:, None])
-    return separable_scales(points.row, [*terms, bias], unit)
+    points, features = likelihood.points, network.features(likelihood.x)
+    if points.cause is not None:
+        return cause_scales(network, points, features, unit)
+    return separable_scales(points.row, separable_terms(network, features, points.time), unit)

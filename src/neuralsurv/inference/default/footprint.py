@@ -60,7 +60,7 @@ def separable_bytes(points: int, rows: int, network: Additive) -> float:
 
 def require_default(cohort: Cohort, settings: DefaultSettings, network: Additive, *, kept: int) -> None:
     """Refuse a fit that does not fit into memory; `kept` as in `default_bytes`."""
-    points = int(cohort.event.sum()) + len(cohort) * settings.quadrature_points
+    points = int(cohort.event.sum()) + len(cohort) * settings.quadrature_points * network.causes
     if network.inner is None:
         needed = separable_bytes(points, len(cohort), network)
     else:

@@ -38,7 +38,14 @@ _HYPER_PRIORS = {
     "changes of neighbourhoods": (0.03, 1.5),
     "pairs": (0.2, 1.2),
     "network": (0.5, 0.8),
+    # Deviations of a cause from what all causes share.
+    "time by cause": (0.5, 0.7),
+    "covariates by cause": (0.5, 0.7),
+    "curves by cause": (0.1, 1.2),
 }
+# By how much more or less they may deviate than the trend, and than constant effects, of the same group: bumps, changes
+# of effects with time.
+_BY_CAUSE = {"bumps": 2.0, "clock": 0.6}
 # Effects may differ before this quantile of the event times.
 _EARLY = 0.2
 # With more products of two covariates than this (64 covariates or more) the model has none.
@@ -96,7 +103,16 @@ def place_units(cohort: Cohort, settings: DefaultSettings, verbose: bool | str |
         curves=choose_curves(cohort, products=plain.pairs) if settings.ablation.curves else None,
         near=choose_neighbourhoods(cohort, count=near, verbose=verbose) if near else None,
         early=early if settings.ablation.early else 0.0,
+        levels=_levels(cohort, settings.headroom),
     )
+
+
+def _levels(cohort: Cohort, headroom: float) -> tuple[float, ...]:
+    """Return the offset of each of several causes, where its hazard is the crude rate of its events."""
+    if cohort.cause is None:
+        return ()
+    share = cohort.cause_weights / cohort.event_weight.sum()
+    return tuple((-torch.log(headroom / share - 1)).tolist())
 
 
 def build_prior(network: Additive, settings: DefaultSettings, spread: float = 1.0) -> GroupedPrior:
@@ -106,11 +122,13 @@ def build_prior(network: Additive, settings: DefaultSettings, spread: float = 1.
     """
     linear = network.linear_size
     unit = torch.ones(network.size, dtype=torch.float64)
-    start = 0
-    for term in network.terms:
+    for term, place in zip(network.terms, network.places, strict=True):
         if term.feature in ("covariates", "pairs"):
-            unit[start : start + term.size] = term.size
-        start += term.size
+            unit[place] = term.size
+        elif term.group is None:
+            unit[place] = _BIAS_SCALE**-2
+        if term.contrast is not None:
+            unit[place] /= _BY_CAUSE.get(term.factor, 1.0) ** 2
     unit[linear - 1] = _BIAS_SCALE**-2
     places = dict(network.groups)
     if network.inner is not None:
