@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from lifelines import AalenJohansenFitter
+from matplotlib import pyplot
 
 from neuralsurv import NeuralSurv, OwnNetwork, PaperNeuralSurv
 from neuralsurv.data.simulate.competing import competing_cohort
@@ -217,6 +218,7 @@ def test_stacked_incidences_are_drawn_for_one_person(model: NeuralSurv) -> None:
         with pytest.raises(InputError, match="a prediction for several causes is not drawn as one curve; give cause="):
             found.plot()
     assert model.predict_cumulative_incidence(PEOPLE, TIMES, "death").plot() is not None
+    pyplot.close("all")
 
 
 @pytest.mark.parametrize(

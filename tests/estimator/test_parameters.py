@@ -98,7 +98,7 @@ OTHER = {
     "starts": 4,
     "mode_tolerance": 1e-9,
     "spread": "prior",
-    "tolerance": 0.5,
+    "tolerance": 1e-10,
     "max_sweeps": 1,
     "accelerate": False,
     "solver": "dual",

@@ -78,12 +78,12 @@ class TestSilence:
         ids=["nothing", "line", "head", "body"],
     )
     def test_a_client_that_keeps_the_service_waiting_is_sent_away(self, path, monkeypatch, text):
-        monkeypatch.setattr(server, "_PATIENCE", 0.2)
+        monkeypatch.setattr(server, "_IDLE_LIMIT", 0.2)
         with serving_in_a_thread(path) as (_, port), silent(port, text) as client:
             assert rest(client) == b""
 
     def test_a_slow_body_is_answered_and_then_not_waited_for(self, path, monkeypatch):
-        monkeypatch.setattr(server, "_PATIENCE", 0.2)
+        monkeypatch.setattr(server, "_IDLE_LIMIT", 0.2)
         with (
             serving_in_a_thread(path, body_seconds=0.05) as (found, port),
             silent(port, POST + b"Content-Length: 50\r\n\r\n{") as client,
@@ -92,7 +92,7 @@ class TestSilence:
             until(lambda: not found.server_state.connections)
 
     def test_one_that_never_reads_its_answer(self, path, monkeypatch):
-        monkeypatch.setattr(server, "_PATIENCE", 0.2)
+        monkeypatch.setattr(server, "_IDLE_LIMIT", 0.2)
         monkeypatch.setattr(application, "answer", lambda _: [{"much": "x" * 2**24}])
         body = json.dumps(BODY).encode()
         with (
@@ -131,7 +131,7 @@ class TestSilence:
 class TestCrowd:
     def test_who_has_waited_longest_makes_room(self, path, monkeypatch, caplog):
         monkeypatch.setattr(server, "most_connections", lambda: 3)
-        monkeypatch.setattr(server, "_CROWDED", RateLimitedWarning())
+        monkeypatch.setattr(server, "_TOO_MANY", RateLimitedWarning())
         go_on = threading.Event()
         monkeypatch.setattr(application, "answer", lambda _: go_on.wait(60) and [{}])
         body = json.dumps(BODY).encode()

@@ -44,7 +44,8 @@ def split(rows, who, at):
     entry = rows.entry.clone()
     entry[who] = at
     late = dataclasses.replace(rows, entry=entry)
-    fields = [field.name for field in dataclasses.fields(Cohort)]
+    # These rows have one cause of events, so that it is not named.
+    fields = [field.name for field in dataclasses.fields(Cohort) if getattr(rows, field.name) is not None]
     return Cohort(*(torch.cat([getattr(early, name), getattr(late, name)]) for name in fields))
 
 
